@@ -26,10 +26,7 @@ def method(name, scores, references=(), *, residual=0.0, curves=True, settings=N
     return MethodView(
         name=name,
         scores=scores,
-        output=output,
-        baseline_output=output - total + residual,
-        residual=residual,
-        verdict="sums to the change in the output",
+        numbers={"output": output, "baseline_output": output - total + residual, "residual": residual},
         settings=settings or {"method": name, "seed": 0, "parts": {"path": {"type": "GradPath", "steps": 12}}},
         output_curve=steps + rng.normal(size=(count, points)) if curves else None,
         distance_curve=np.exp(-steps / 9) + rng.random((count, points)) if curves else None,
@@ -67,7 +64,7 @@ def digit(name="digit.png", target="seven"):
 def sentence(name="Where did guinea pigs originate ?", target="location", words=None):
     words = tuple(words or name.split())
     rng = np.random.default_rng(2)
-    plain = MethodView("Gradient", rng.normal(size=len(words)), 7.5, None, None, "has no baseline", {})
+    plain = MethodView("Gradient", rng.normal(size=len(words)), {"output": 7.5}, {})
     shown = (method("IG²", rng.normal(size=len(words)), references(rng, (len(words),), ("entity", "human"))), plain)
     return InputView(name, Words(words), target, 0.93, target, ("entity", "human"), shown)
 
@@ -144,16 +141,15 @@ def rough():
             replace(each, residual=0.5 * r, trust=trust, arrival=1 - 0.2 * r, reference_output=-2.0 + r, gradcf=end)
             for r, (each, end, trust) in enumerate(pairs)
         ]
-        told = {"trust": float(np.median(trusts)), "arrival": 0.8, "gradcf": ends[0] if ends else None}
-        settings = {**first.settings, "complete": True}
-        return replace(view, methods=(replace(first, **told, settings=settings, references=tuple(found)), *others))
+        told = {**first.numbers, "trust": float(np.median(trusts)), "arrival": 0.8, "complete": 1.0}
+        changes = {"numbers": told, "gradcf": ends[0] if ends else None, "references": tuple(found)}
+        return replace(view, methods=(replace(first, **changes), *others))
 
     two = method("Straight", rng.normal(size=(140, 160)), references(rng, (140, 160), ("espresso", "zebra")), points=2)
     low, high = photo("low.jpg"), photo("high.jpg")
     low = replace(trusted(low, (0.0, 0.02, 0.9)), methods=(*trusted(low, (0.0, 0.02, 0.9)).methods, two))
     views = (low, trusted(high, (0.9, 0.8, 0.1)), trusted(sentence(), (0.1, 0.1)), trusted(row(), (0.1,)))
-    verdict = "sums to the change; believe its strength, not its signs: try something else"
-    return Content("A rough network", "a small network", views, verdicts={"IG²": verdict})
+    return Content("A rough network", "a small network", views)
 
 
 def many():

@@ -63,7 +63,7 @@ def tensors(result: Attribution) -> dict[str, Tensor]:
             found[item.name] = value
         elif isinstance(value, (tuple, dict)) and item.name != "settings":
             parts = value.items() if isinstance(value, dict) else enumerate(value)
-            found.update({f"{item.name}/{key}": part for key, part in parts})
+            found.update({f"{item.name}/{key}": part for key, part in parts if isinstance(part, Tensor)})
     return found
 
 
@@ -86,7 +86,8 @@ def test_the_fields_that_say_they_are_of_references_are_and_are_joined():
     for item in fields(Result):
         value = getattr(everything, item.name)
         assert value is not None or item.name == "weights", item.name  # those are None where all count alike
-        assert value is None or (value.ndim > 1 and value.shape[1] == 5) == (item.name in of_references), item.name
+        if isinstance(value, Tensor):
+            assert (value.ndim > 1 and value.shape[1] == 5) == (item.name in of_references), item.name
     parts = [method(tanh_mlp(4), X, 1, references[i : i + 2], **options) for i in (0, 2, 4)]
     joined = Attribution.join_references(parts)
     assert set(joined) == of_references - {"weights"}
@@ -140,40 +141,42 @@ def test_the_settings_say_what_made_it():
     [
         ([[1.0, 2.0]], [4.0], [1.0], "sums to the change in the output"),
         ([[1.0, 2.0]], [4.0], [1.1], "sums to the change in the output within 3.4%"),
-        ([[1.0, 2.0]], [4.0], [3.0], "does NOT sum to the change in the output (off by 200%): read it as a ranking"),
-        ([[1.0, 2.0]], [4.0], [4.0], "does NOT sum to the change in the output (which is zero): read it as a ranking"),
-        ([[1.0, -1.0]], [4.0], [4.0], "sums to the change in the output"),
+        ([[1.0, 2.0]], [4.0], [3.0], "does NOT sum to the change in the output (off by 200%): try a complete rule"),
+        ([[1.0, 2.0]], [4.0], [4.0], "does NOT sum to the change in the output (which is zero): try a complete rule"),
+        ([[1.0, -1.0]], [4.0], [4.0], "sums to the change in the output, which is zero"),
         ([[0.0, 0.0]], [4.0], [4.0], "has nothing to explain, since the output at x is that at its baselines"),
         (
             [[1.0, 2.0], [0.0, 0.0], [0.0, 3.0]],
             [4.0, 4.0, 4.0],
             [1.0, 4.0, 1.0],
-            "sums to the change in the output; has nothing to explain for 1 of 3, whose output is that at their baselines",
+            "sums to the change in the output for 2 of 3 explicands; has nothing to explain for 1 of 3 explicands, since",
         ),
         (
             [[3.0], [3.0]],
             [4.0, 4.0],
             [1.0, 3.0],
-            "sums to the change in the output, but for 1 of 2 explicands, off by 200%",
+            "sums to the change in the output for 1 of 2 explicands; does NOT sum to the change in the output for 1 of 2 "
+            "explicands (off by 200%)",
         ),
         (
             [[3.0], [3.171]],
             [4.0, 4.0],
             [1.0, 1.0],
-            "sums to the change in the output within 5.7% (1 of 2 explicands is off by 0.1% or more)",
+            "sums to the change in the output within 5.7% (1 is off by 0.1% or more)",
         ),
         (
             [[3.0], [3.06], [3.171], [6.0], [1.5]],
             [4.0] * 5,
             [1.0] * 5,
-            "sums to the change in the output within 5.7%, but for 2 of 5 explicands, off by up to 100%",
+            "sums to the change in the output within 5.7% for 3 of 5 explicands (2 are off by 0.1% or more); does NOT sum to "
+            "the change in the output for 2 of 5 explicands (off by up to 100%): try a complete rule",
         ),
         (
             [[3.0], [6.0], [9.0]],
             [4.0] * 3,
             [1.0, 1.0, 4.0],
-            "does NOT sum to the change in the output for 2 of 3 explicands (off by up to 100%, or with no change to sum to): "
-            "read it as a ranking",
+            "does NOT sum to the change in the output for 2 of 3 explicands (off by up to 100%, or with no change to sum to); "
+            "sums to the change in the output for 1 of 3 explicands: try a complete rule",
         ),
         ([[1.0, 2.0]], [4.0], None, "has no baseline, so its sum stands for nothing"),
         ([[0.0, 0.0]], [4.0], None, "is zero everywhere, since the gradient at x is"),
@@ -190,10 +193,11 @@ def test_the_verdict_says_whether_to_believe_the_signs():
     whole = replace(whole, settings={**whole.settings, "complete": True})
     assert whole.verdict == "sums to the change in the output by construction"
     off = replace(whole, values=torch.tensor([[1.0, 2.0], [1.0, 2.171]]))
-    assert "by construction" not in off.verdict and "within 5.7%" in off.verdict
+    assert off.verdict.startswith("sums to the change in the output by construction for 1 of 2 explicands; sums to the change "
+                                  "in the output within 5.7% for 1 of 2 explicands")  # fmt: skip
     trusted, mixed, rough = (replace(whole, trust=torch.tensor(trust)) for trust in ([[0.9]] * 2, [[0.9], [0.1]], [[0.1]] * 2))
     assert "signs can be believed" in trusted.verdict
-    assert "not its signs for 1 of 2 explicands, since" in mixed.verdict
+    assert "not its signs for 1 of 2 explicands, since" in mixed.verdict and "believed too for 1 of 2" in mixed.verdict
     assert "believe its strength, not its signs, since the gradient does not predict the output" in rough.verdict
     assert "trust     0.9, 0.1\n" in repr(mixed)
 

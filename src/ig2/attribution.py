@@ -2,176 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
-from pathlib import Path
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ig2 import saving
 from ig2._engine.activations import ACTIVATION, join_inputs
 from ig2._engine.inputs import Fixed, Structured
-from ig2._engine.private import tree_iter, tree_map_only
+from ig2._engine.private import tree_iter
 from ig2._utils.blur import check_free, check_sigma, find_space, smooth, spread_places
-from ig2._utils.files import check_regular
 from ig2._utils.patches import arrange_tokens
 from ig2.errors import InputError, MissingExtraError, describe, format_count, import_extra
 from ig2.names import ColumnValues, Names, name_output
+from ig2.result import OF_CALL, PASSED_ON, UNROWED, Cost, Fields
 from ig2.targets import Target
+from ig2.verdict import judge, put_in_words
 
-FORMAT = "ig2.attribution/1"
-# Above this share of f(x) − f(baseline), a residual is worth a word.
-LARGE_RESIDUAL = 0.1
-# Below this, it is rounding.
-EXACT = 1e-3
-# Below this the gradient predicts so little that the verdict says so.
-LITTLE_TRUST = 0.5
-# Below this share of the distance to their references, paths have not arrived, and the verdict says so.
-# Distances are squared by default: with a quarter of D left, half of the way between the representations is.
-LITTLE_ARRIVAL = 0.75
-# Below this share of the distance, a path that moved got no nearer.
-HARDLY_NEARER = 0.005
-# From here on a path that stands still has arrived.
-ARRIVED = 0.99
 # Letters of a name that `print` shows.
 LONGEST_TEXT = 60
 
-Median = Literal["trust", "arrival", "stuck", "finished"]
-# What is known of each path, and told of each explicand by its median over references.
-MEDIANS: tuple[Median, ...] = ("trust", "arrival", "stuck", "finished")
-
-Values = TypeVar("Values", Tensor, Structured)
-# Of the fields with x's shape: tensors of the engine's layout in a `Result`, in x's structure in an `Attribution`.
-LIKE_X = {"like_x": True}
-# Of the fields with something for each reference, (B, R, ...).
-OF_REFERENCES = {"of_references": True}
-# Of the fields that do not have a row for each explicand.
-UNROWED = {"unrowed": True}
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The cost of a call, measured or estimated."""
-
-    seconds: float
-    """Wall-clock time in seconds."""
-    points: int
-    """The number of points the network saw at once."""
-    peak_bytes: int | None
-    """Peak memory of the device, or of the process on a CPU. None if unknown."""
-    peak_is_own: bool
-    """Whether this call reached that peak. Otherwise the peak is from before, and this call needed no more."""
-    forwards: int | None = None
-    """The number of points the network was run at, over all explicands. The checks of the network before the call, and those
-    of a faster copy, are not counted. None in an estimate."""
-    gradients: int | None = None
-    """The number of gradients with respect to a point: of the output, of a distance, or with other slopes. None in an
-    estimate."""
-
-    def __str__(self) -> str:
-        text = f"{self.seconds:.3g} s, {self.points} points at once"
-        if self.gradients is not None:
-            text = f"{text}, {format_count(self.gradients, 'gradient')}"
-        if self.peak_bytes is not None:
-            text += f", {'' if self.peak_is_own else 'at most '}{self.peak_bytes / 2**20:,.0f} MiB"
-        return text
-
-
-@dataclass(frozen=True, eq=False)
-class _Fields(Generic[Values]):
-    """The fields a method computes. Each is passed on, moved, sliced, joined, saved and loaded without further code."""
-
-    values: Values = field(metadata=LIKE_X)
-    """The contribution of each feature, in x's shape; the mean over references."""
-    baseline_outputs: Tensor | None = field(default=None, metadata=OF_REFERENCES)
-    """f(baseline) for each reference, (B, R). None for methods without a baseline."""
-    spread: Values | None = field(default=None, metadata=LIKE_X)
-    """Standard deviation of the values over references, in x's shape. None with a single reference."""
-    gradcf: Values | None = field(default=None, metadata=LIKE_X | OF_REFERENCES)
-    """The end of GradPath for each reference, (B, R, ...)."""
-    gradcfe: Values | None = field(default=None, metadata=LIKE_X)
-    """x − GradCF, the mean over references, in x's shape."""
-    per_reference: Values | None = field(default=None, metadata=LIKE_X | OF_REFERENCES)
-    """The attribution for each reference, (B, R, ...), with `per_reference=True`."""
-    output_curve: Tensor | None = field(default=None, metadata=OF_REFERENCES)
-    """f along each path from the explicand to the baseline, (B, R, k + 1), with `curves=True`."""
-    distance_curve: Tensor | None = field(default=None, metadata=OF_REFERENCES)
-    """The distance to the reference's representation along each GradPath, (B, R, k + 1), with `curves=True`."""
-    steps_taken: Tensor | None = field(default=None, metadata=OF_REFERENCES)
-    """The number of steps each GradPath took, (B, R): fewer than requested if it converged, or if it stayed in place because
-    the distance had no gradient."""
-    trust: Tensor | None = field(default=None, metadata=OF_REFERENCES)
-    """How well the gradient predicted the output along each path, 0 to 1, (B, R); with the rule `blended`, the default of
-    `IG2`. Near 1, values are signed amounts; at 0 they are shares, and the sign of a single feature means nothing."""
-    arrival: Tensor | None = field(default=None, metadata=OF_REFERENCES)
-    """1 − D(end of the path) / D(explicand), (B, R), with D the distance to the reference's representation that GradPath
-    descends: 1 if the path arrived, 0 if it got no nearer, negative if it ended farther away. Values explain the change up to
-    the end of the path, so read `trust` together with `arrival`."""
-    stuck: Tensor | None = field(default=None, metadata=OF_REFERENCES)
-    """Whether each GradPath got stuck before its end because the distance had no gradient there, (B, R)."""
-    finished: Tensor | None = field(default=None, metadata=OF_REFERENCES)
-    """The share of the distance that a straight line covered at the end of each path, (B, R), with `IG2(fallback="straight")`;
-    0 if GradPath arrived by itself."""
-    reference_outputs: Tensor | None = field(default=None, metadata=OF_REFERENCES)
-    """f(reference) for each reference of a GradPath, (B, R). If a path arrived, its f(baseline) is close to it."""
-    paths: Values | None = field(default=None, metadata=LIKE_X | OF_REFERENCES)
-    """Every vertex of every path, (B, R, k + 1, ...), with `paths=True`."""
-    weights: Tensor | None = field(default=None, metadata=OF_REFERENCES)
-    """The weight of each reference in the mean, (B, R); each row sums to one. None if all are equal."""
-
-    @classmethod
-    def join_references(cls, parts: Sequence[Self]) -> dict[str, Any]:
-        """Return the fields with something for each reference, joined from attributions to different references; by name."""
-        names = [f.name for f in fields(cls) if f.metadata.get("of_references")]
-        pieces = {name: [getattr(part, name) for part in parts] for name in names}
-        return {name: _concatenate(each, dim=1) for name, each in pieces.items() if all(piece is not None for piece in each)}
-
-    def redistribute(self, move: Callable[[Tensor], Tensor]) -> Self:
-        """Move the values, and those of each reference, between features by a linear map.
-
-        The spread cannot be moved: it is computed again from `per_reference` if that was kept, and otherwise dropped.
-
-        Args:
-            move: a linear function from values in x's shape to the moved values.
-
-        Returns:
-            A copy with the moved values.
-        """
-        each = None
-        if self.per_reference is not None:
-            each = tree_map_only(
-                Tensor, lambda t: torch.stack([move(values) for values in t.unbind(1)], dim=1), self.per_reference
-            )
-        has_spread = self.spread is not None and each is not None
-        spread = tree_map_only(Tensor, lambda tensor: tensor.std(dim=1), each) if has_spread else None
-        return replace(self, values=tree_map_only(Tensor, move, self.values), per_reference=each, spread=spread)
-
-
-@dataclass(frozen=True, eq=False)
-class Result(_Fields[Tensor]):
-    """The return value of a method's `run`, in the engine's layout: one tensor, whatever the structure of x.
-
-    Only `values` is required.
-    """
-
-    output: Tensor | None = None
-    """f(x) as computed along the paths, (B,); by default the output of the forward pass before them. In half precision f(x)
-    depends on the batch, and a complete sum is complete for the batch in which its path was followed."""
-
-    def unpack(self, structure: Callable[[Tensor], Structured]) -> dict[str, Any]:
-        """Return the fields that are not None, by name; those with x's shape are in x's structure."""
-        present = [(f, value) for f in fields(self) if (value := getattr(self, f.name)) is not None]
-        return {f.name: structure(value) if f.metadata.get("like_x") else value for f, value in present}
+Median = Literal["trust", "arrival", "stuck", "finished", "steps_taken"]
+# What is known of each path, and given for each explicand by its median over references.
+MEDIANS: tuple[Median, ...] = ("trust", "arrival", "stuck", "finished", "steps_taken")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Attribution(_Fields[Structured]):
+class Attribution(Fields[Structured]):
     """Attributions of B explicands. Every tensor has one row per explicand.
 
     If x was a tuple or dict of tensors, so are the fields with x's shape.
@@ -193,7 +56,7 @@ class Attribution(_Fields[Structured]):
     """The class explained against, (B,), or several, (B, K); None if the output is that of the target alone."""
     question: Target | None = field(default=None, metadata=UNROWED)
     """The target of `ig2.targets` that is explained, if it is not a class; `target` is then 0."""
-    fixed: dict[int | str, Any] | None = None
+    fixed: dict[int | str, Any] | None = field(default=None, metadata=PASSED_ON)
     """The inputs that were `ig2.Fixed`, by position or name; saved only if all of them are tensors."""
     held: dict[int | str, Tensor] | None = None
     """Masks (B, ...) of the features of attributed inputs that were `ig2.Fixed`, by position or name."""
@@ -201,8 +64,12 @@ class Attribution(_Fields[Structured]):
     """How it was computed: the method and its parts, the seed, the versions."""
     names: Names | None = field(default=None, metadata=UNROWED)
     """Names of the explicands, their words or columns, and the outputs; from `Subject.explain`."""
-    cost: Cost | None = field(default=None, metadata=UNROWED)
+    cost: Cost | None = field(default=None, metadata=OF_CALL)
     """The cost of the call. Not kept in files, nor when attributions are joined."""
+
+    def __post_init__(self) -> None:
+        if self.names is not None and len(self.names) != len(self):
+            raise InputError(f"the names are of {len(self.names)} explicands, the attribution is of {len(self)}")
 
     def __len__(self) -> int:
         return len(self.target)
@@ -300,9 +167,11 @@ class Attribution(_Fields[Structured]):
     @property
     def baseline_output(self) -> Tensor | None:
         """f(baseline), the weighted mean over references, (B,). None for methods without a baseline."""
-        if self.baseline_outputs is None or self.weights is None:
-            return None if self.baseline_outputs is None else self.baseline_outputs.mean(dim=1)
-        return (self.weights * self.baseline_outputs).sum(dim=1)
+        return None if self.baseline_outputs is None else self._average(self.baseline_outputs)
+
+    def _average(self, outputs: Tensor) -> Tensor:
+        """Return the weighted mean over references of numbers (B, R)."""
+        return outputs.mean(dim=1) if self.weights is None else (self.weights * outputs).sum(dim=1)
 
     @property
     def residual(self) -> Tensor | None:
@@ -317,7 +186,12 @@ class Attribution(_Fields[Structured]):
     @property
     def total(self) -> Tensor:
         """The sum of each explicand's values, (B,)."""
-        return torch.stack([row.sum(dim=1) for row in _flatten(self.values)]).sum(dim=0).to(self.output.dtype)
+        return self._sum(lambda values: values).to(self.output.dtype)
+
+    def _sum(self, change: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the sum over each explicand's values, (B,), each changed before."""
+        rows = (tensor.reshape(len(tensor), math.prod(tensor.shape[1:])) for tensor in _tensors(self.values))
+        return torch.stack([change(row).sum(dim=1) for row in rows]).sum(dim=0)
 
     @property
     def relative_residual(self) -> Tensor | None:
@@ -335,7 +209,7 @@ class Attribution(_Fields[Structured]):
         """Return the median of a field over the references of positive weight, (B,); for `stuck`, 1 if most are stuck.
 
         Args:
-            name: "trust", "arrival", "stuck" or "finished".
+            name: "trust", "arrival", "stuck", "finished" or "steps_taken".
 
         Returns:
             The medians, or None if the method does not compute the field.
@@ -343,132 +217,26 @@ class Attribution(_Fields[Structured]):
         values: Tensor | None = getattr(self, name)
         if values is None or not values.numel():
             return None
-        values = values.to(self.output.dtype) if values.dtype == torch.bool else values
+        values = values if values.is_floating_point() else values.to(self.output.dtype)
         return (values if self.weights is None else values.where(self.weights > 0, torch.nan)).nanmedian(dim=1).values
 
     @property
+    def numbers(self) -> dict[str, Tensor]:
+        """Numbers of each explicand, (B,), by name: those of `ig2.verdict.Columns`, as far as they are known."""
+        # once: residuals are made of the sums
+        summed = replace(self, values=self.total[:, None])
+        outputs, wide = self.reference_outputs, torch.promote_types(self.output.dtype, torch.float32)
+        known = {name: getattr(summed, name) for name in ("output", "baseline_output", "residual", "relative_residual")}
+        known["reference_output"] = None if outputs is None else self._average(outputs)
+        known["strength"] = self._sum(lambda values: values.abs().to(wide)).to(wide)
+        known["complete"] = torch.full_like(self.output, self.settings.get("complete") is True)
+        known |= {name: self.median(name) for name in MEDIANS}
+        return {name: numbers for name, numbers in known.items() if numbers is not None}
+
+    @property
     def verdict(self) -> str:
-        """The meaning of the residual, the trust and the arrival, in a sentence."""
-        relative = self.relative_residual
-        if relative is None:
-            if len(self) and all(bool((row == 0).all()) for row in _flatten(self.values)):
-                if self._arrival_verdict:
-                    return "explains nothing" + self._arrival_verdict
-                return (
-                    "is zero everywhere, since the gradient at x is (units asleep, or saturated?), or x itself: try a method "
-                    "with references (ig2.ExpectedIG)"
-                )
-            return "has no baseline, so its sum stands for nothing" + self._arrival_verdict
-        if not len(self):
-            return "explains nothing: it is empty"
-        zero = (relative == 0) & torch.stack([(row == 0).all(dim=1) for row in _flatten(self.values)]).all(dim=0)
-        if zero.all():
-            if self._arrival_verdict:
-                return "explains nothing" + self._arrival_verdict
-            return f"has nothing to explain, since {self._sameness_verdict}"
-        # NaN counts as wrong
-        wrong, exact = ~(relative < LARGE_RESIDUAL), relative < EXACT
-        if 2 * int(wrong.sum()) > len(self):
-            advice = (
-                "the network gave other scores for the same points, so look for state or randomness in its forward pass"
-                if self.settings.get("complete")
-                else "read it as a ranking, or use a complete rule (ig2.rules.blended, scaled) or more gradients a segment "
-                "(ig2.rules.gauss)"
-            )
-            of = "" if wrong.all() else f" for {int(wrong.sum())} of {len(self)} explicands"
-            off = _describe_worst(relative)
-            return f"does NOT sum to the change in the output{of} ({off}): {advice}{self._arrival_verdict}"
-        if exact.all():
-            but = " by construction" if self.settings.get("complete") else ""
-        else:
-            but = "" if exact[~wrong].all() else f" within {float(relative[~wrong].max()):.1%}"
-            if not wrong.any() and exact.any():
-                count = int((~exact).sum())
-                but += f" ({count} of {len(self)} explicands {'is' if count == 1 else 'are'} off by {EXACT:.1%} or more)"
-        if wrong.any():
-            but += f", but for {int(wrong.sum())} of {len(self)} explicands, {_describe_worst(relative[wrong])}"
-        if zero.any():
-            but += f"; has nothing to explain for {int(zero.sum())} of {len(self)}, whose output is that at their baselines"
-        return f"sums to the change in the output{but}{self._trust_verdict}{self._arrival_verdict}"
-
-    @property
-    def _trust_verdict(self) -> str:
-        """Whether to believe the signs; empty if the rule computes no trust."""
-        trust = self.median("trust")
-        if trust is None:
-            return ""
-        little = trust < LITTLE_TRUST
-        if not little.any():
-            return "; its signs can be believed too, since the gradient predicts the output"
-        of = f" for {int(little.sum())} of {len(self)} explicands" if not little.all() else ""
-        return f"; believe its strength, not its signs{of}, since the gradient does not predict the output"
-
-    @property
-    def _arrival_verdict(self) -> str:
-        """A note on paths that did not arrive at their references; empty if they did."""
-        typical = self.median("arrival")
-        if typical is None or self.steps_taken is None:
-            return ""
-        stuck = self.median("stuck")
-        stopped = torch.zeros_like(typical, dtype=torch.bool) if stuck is None else (stuck > 0) & (typical < ARRIVED)
-        short = (typical < LITTLE_ARRIVAL) | stopped
-        if not short.any():
-            return self._finish_verdict
-        of = f" for {int(short.sum())} of {len(self)} explicands" if len(self) > 1 and not short.all() else ""
-        advice = (
-            'ig2.IG2(fallback="straight"), another layer (ig2.wrap(net, representation=...)), or a straight line '
-            "(ig2.ExpectedIG)"
-        )
-        left = f"{1 - float(typical[short].median()):.0%} of the distance to the reference left"
-        if (self.steps_taken[short] == 0).double().mean() > 0.5:
-            return (
-                f"; paths did not move{of}, since the distance to the reference has no gradient at x (units asleep there?): "
-                f"try {advice}"
-            )
-        if (typical[short] < 0).double().mean() > 0.5:
-            return (
-                f"; paths ended beyond the reference, farther from it than they began{of}, so the values do not explain the "
-                f"contrast: try more and shorter steps, ig2.paths.LineSearch(), {advice}"
-            )
-        if stopped[short].double().mean() > 0.5:
-            return (
-                f"; paths got stuck where the distance has no gradient{of}, with {left}, so the values do not explain the "
-                f"whole contrast: try {advice}"
-            )
-        if float(typical[short].median()) < HARDLY_NEARER:
-            return (
-                f"; paths got no nearer to the reference{of}, so the values do not explain the contrast: try more or longer "
-                f"steps, ig2.paths.LineSearch(), {advice}"
-            )
-        return (
-            f"; paths ended on the way{of}, with {left}, so the values do not explain the whole contrast: try more or longer "
-            f"steps, ig2.paths.LineSearch(), {advice}"
-        )
-
-    @property
-    def _finish_verdict(self) -> str:
-        """How much of the paths was a straight line; empty if GradPath arrived by itself."""
-        if self.finished is None or not (self.finished > 0).any():
-            return ""
-        lines = self.finished > 0
-        left = f"{float(self.finished[lines].median()):.0%} of the distance left"
-        return f"; a straight line finished {int(lines.sum())} of {lines.numel()} paths, which had {left}"
-
-    @property
-    def _sameness_verdict(self) -> str:
-        """Why the output at the baselines equals that at x, if no path is the cause."""
-        if self.reference_outputs is None:
-            return "the output at x is that at its baselines: contrast it with others (references=), or explain another output"
-        where = self.settings.get("representation") or "representation"
-        if torch.allclose(self.reference_outputs, self.output[:, None].expand_as(self.reference_outputs)):
-            return (
-                f"the output at x is that at its references, and no path leads from one to the other, since the {where} is "
-                "the same too (are the references x itself, or is it asleep at both?)"
-            )
-        return (
-            f"the {where}, in which paths are found, is the same at x and its references while the output is not: name another "
-            "layer (ig2.wrap(net, representation=...)), or use a straight line (ig2.ExpectedIG)"
-        )
+        """How far the attribution can be believed, and what to do if not far: `ig2.verdict.judge` in words."""
+        return put_in_words(judge(self))
 
     # -- scale ---------------------------------------------------------------------------------------------------------
 
@@ -517,36 +285,23 @@ class Attribution(_Fields[Structured]):
 
     # -- parts and wholes ----------------------------------------------------------------------------------------------
 
-    @classmethod
-    def _list_row_fields(cls) -> list[str]:
-        """Return the names of the fields with a row for each explicand."""
-        return [f.name for f in fields(cls) if not f.metadata.get("unrowed")]
-
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Attribution:
-        return replace(self, **{name: tree_map_only(Tensor, change, getattr(self, name)) for name in self._list_row_fields()})
-
-    def __getitem__(self, which: int | slice | Sequence[int] | Sequence[bool] | Tensor) -> Attribution:
+    def __getitem__(self, which: int | slice | Sequence[int] | Sequence[bool] | Tensor) -> Self:
         """Select explicands by an index, a slice, several indices or a mask. A single index keeps the batch axis."""
         rows = torch.arange(len(self), device="cpu")
         if isinstance(which, slice):
-            rows = rows[which]
-        else:
-            wanted = torch.as_tensor(which, device="cpu")
-            if wanted.numel() == 0:
-                wanted = wanted.long()
-            if wanted.ndim > 1 or wanted.is_floating_point() or (wanted.ndim == 0 and wanted.dtype == torch.bool):
-                raise InputError(f"index an Attribution by a number, a slice, numbers or a mask; got {describe(which)}")
-            try:
-                rows = rows[wanted].reshape(-1)
-            except IndexError as error:
-                raise IndexError(f"explicand {describe(which)} of {len(self)}") from error
-        part = self._map(lambda tensor: tensor[rows.to(tensor.device)])
-        if self.question is not None:
-            part = replace(part, question=self.question.take(rows))
-        return part if self.names is None else replace(part, names=self.names[rows.tolist()])
+            return self.take(rows[which])
+        wanted = torch.as_tensor(which, device="cpu")
+        if wanted.numel() == 0:
+            wanted = wanted.long()
+        if wanted.ndim > 1 or wanted.is_floating_point() or (wanted.ndim == 0 and wanted.dtype == torch.bool):
+            raise InputError(f"index an Attribution by a number, a slice, numbers or a mask; got {describe(which)}")
+        try:
+            return self.take(rows[wanted].reshape(-1))
+        except IndexError as error:
+            raise IndexError(f"explicand {describe(which)} of {len(self)}") from error
 
     @classmethod
-    def join(cls, parts: Sequence[Attribution]) -> Attribution:
+    def join(cls, parts: Sequence[Self]) -> Self:
         """Join several attributions into one of all their explicands.
 
         Raises:
@@ -560,104 +315,35 @@ class Attribution(_Fields[Structured]):
                 value, other_value = first.settings.get(key), other.settings.get(key)
                 if value != other_value:
                     raise InputError(f"cannot join attributions that were not made alike: {key} {value} and {other_value}")
-        settings = dict(first.settings)
-        for key in settings:  # such as the seed of each: what differs is listed
-            values = [part.settings.get(key) for part in parts]
-            if any(value != values[0] for value in values):
-                settings[key] = values
-        joined: dict[str, Any] = {}
-        for name in (*cls._list_row_fields(), "names"):
-            pieces = [getattr(part, name) for part in parts]
-            if all(piece is None for piece in pieces):
-                continue
-            if any(piece is None for piece in pieces):
-                raise InputError(f"cannot join: some have {name} and others do not")
-            try:
-                joined[name] = Names.join(pieces) if name == "names" else _concatenate(pieces)
-            except InputError:
-                raise
-            except (RuntimeError, TypeError, KeyError, ValueError) as error:
-                raise InputError(f"cannot join: {name} differ in shape: {describe(pieces)}") from error
-        questions = [part.question for part in parts]
-        if any(question is not None for question in questions):
-            joined["question"] = Target.join([(question, len(part)) for question, part in zip(questions, parts, strict=True)])
-        return cls(**joined, settings=settings)
+        return cls(**cls.join_rows(parts))
 
-    def to(self, device: torch.device | str) -> Attribution:
+    def to(self, device: torch.device | str) -> Self:
         """Return the attribution on another device."""
-        return self._map(lambda tensor: tensor.to(device=device))
+        return self.map(lambda tensor: tensor.to(device=device))
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything except the cost to a safetensors file; settings and names go into its header."""
-        safetensors = import_extra("safetensors.torch", "io", "saving an attribution")
-        if not Path(path).absolute().parent.is_dir():
-            raise FileNotFoundError(f"no folder {Path(path).parent} to save in")
-        tensors: dict[str, Tensor] = {}
-        structure: dict[str, Any] = {}
-        for name in self._list_row_fields():
-            value = getattr(self, name)
-            if value is None or (name == "fixed" and not all(isinstance(item, Tensor) for item in value.values())):
-                continue
-            if isinstance(value, Tensor):
-                tensors[name] = value
-            else:
-                structure[name] = list(value) if isinstance(value, dict) else list(range(len(value)))
-                tensors.update({f"{name}/{key}": value[key] for key in structure[name]})
-        # clone: safetensors refuses tensors that share memory, as an explicand and a view of it do
-        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-        settings = json.dumps(self.settings, default=str)
-        header = {"format": FORMAT, "settings": settings, "structure": json.dumps(structure)}
-        if self.question is not None:
-            content, held = self.question.pack()
-            header["question"] = json.dumps(content, default=str)
-            tensors |= {name: tensor.detach().cpu().contiguous().clone() for name, tensor in held.items()}
-        if self.names is not None:
-            header["names"] = json.dumps(self.names.to_json())
-        # by hand: `save_file` makes files nobody but their owner may read, and hides why a write failed
-        Path(path).write_bytes(safetensors.save(tensors, metadata=header))
+        saving.write(path, self)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Attribution:
+    def load(cls, path: str | PathLike[str]) -> Self:
         """Read a file that `save` wrote.
 
         Raises:
             InputError: if the file holds no attribution.
         """
-        safe_open = import_extra("safetensors", "io", "loading an attribution").safe_open
-        check_regular(path)
-        try:
-            with safe_open(path, framework="pt") as file:
-                header = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        except OSError:
-            raise
-        except Exception as error:  # safetensors has one exception for every way a file can be broken
-            raise InputError(f"{path} is not a safetensors file: {error}") from error
-        if header.get("format") != FORMAT:
-            raise InputError(f"{path} holds no attribution: its format is {header.get('format')!r}, expected {FORMAT!r}")
-        try:
-            for name, keys in json.loads(header["structure"]).items():
-                pieces = [tensors.pop(f"{name}/{key}") for key in keys]
-                is_tuple = isinstance(keys[0], int) and name not in ("fixed", "held")
-                tensors[name] = tuple(pieces) if is_tuple else dict(zip(keys, pieces, strict=True))
-            question = Target.unpack(json.loads(header["question"]), tensors) if "question" in header else None
-            attribution = cls(**tensors, settings=json.loads(header["settings"]), question=question)
-            return attribution.with_names(Names.from_json(json.loads(header["names"]))) if "names" in header else attribution
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{path} says it holds an attribution, and does not: {error}") from error
+        return saving.read(path, cls)
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
-    def with_names(self, names: Names) -> Attribution:
+    def with_names(self, names: Names) -> Self:
         """Return the attribution with the names of its explicands.
 
         Raises:
             InputError: if the names are for a different number of explicands.
         """
-        if len(names) != len(self):
-            raise InputError(f"the names are of {len(names)} explicands, the attribution is of {len(self)}")
         return replace(self, names=names)
 
     @property
@@ -727,9 +413,7 @@ class Attribution(_Fields[Structured]):
         Returns:
             Per unit, the columns are `input`, `explained`, `unit` and `value`; for tables also `cell`, the contents of the
             column, and `would_become`, its contents in the counterfactual, both in the user's units. Per input, they are
-            `input`, `explained`, `prediction` if it is known, and, as far as the method computes them, `output`,
-            `baseline_output`, `total`, `residual`, `relative_residual`, and the medians over references of `trust`,
-            `arrival`, `stuck` and `finished`.
+            `input`, `explained`, `prediction` if it is known, the numbers, as far as the method computes them, and the total.
 
         Raises:
             InputError: if several tensors are attributed, or `per` has another value.
@@ -737,7 +421,7 @@ class Attribution(_Fields[Structured]):
         >>> import ig2, torch
         >>> frame = ig2.Gradient()(torch.nn.Linear(4, 3), torch.eye(4)[:2], target=1).to_frame(per="input")
         >>> list(frame.columns), len(frame)
-        (['input', 'explained', 'output', 'total'], 2)
+        (['input', 'explained', 'output', 'strength', 'complete', 'total'], 2)
         """
         if per not in ("unit", "input"):
             raise InputError(f"per must be 'unit' or 'input', got {describe(per)}")
@@ -765,11 +449,8 @@ class Attribution(_Fields[Structured]):
             "explained": self.explained,
             "prediction": None if names is None else names.predictions,
         }
-        numbers = {
-            name: getattr(self, name) for name in ("output", "baseline_output", "total", "residual", "relative_residual")
-        }
-        numbers |= {name: self.median(name) for name in MEDIANS}
-        known = {name: values.detach().cpu().numpy() for name, values in numbers.items() if values is not None}
+        numbers = {**self.numbers, "total": self.total}
+        known = {name: values.detach().cpu().numpy() for name, values in numbers.items()}
         return {name: values for name, values in texts.items() if values is not None} | known
 
     # -- other eyes ----------------------------------------------------------------------------------------------------
@@ -850,21 +531,13 @@ class Attribution(_Fields[Structured]):
         return "\n".join(lines)
 
 
-def _describe_worst(relative: Tensor) -> str:
-    """Return by how much the worst of these relative residuals is off; one is infinite where the output did not change."""
-    finite = relative[relative.isfinite()]
-    if not len(finite):
-        return "which is zero"
-    off = f"off by {'up to ' if len(relative) > 1 else ''}{float(finite.max()):.0%}"
-    return off if len(finite) == len(relative) else f"{off}, or with no change to sum to"
-
-
 def _few(values: Tensor) -> str:
     shown = ", ".join(str(v) if isinstance(v, int) else f"{v:.4g}" for v in values[:4].tolist())
     return shown + (", …" if len(values) > 4 else "")
 
 
-def _join_few(texts: Sequence[str]) -> str:
+def _join_few(cells: Sequence[object]) -> str:
+    texts = [str(cell) for cell in cells[:5]]
     shown = [text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…" for text in texts[:4]]
     return "; ".join(shown) + ("; …" if len(texts) > 4 else "")
 
@@ -878,19 +551,3 @@ def name_positions(shape: Sequence[int]) -> list[str]:
 
 def _tensors(value: Structured) -> list[Tensor]:
     return list(tree_iter(value))
-
-
-def _flatten(value: Structured) -> list[Tensor]:
-    """Return each tensor with one row of features per explicand, (B, features)."""
-    return [tensor.reshape(len(tensor), math.prod(tensor.shape[1:])) for tensor in _tensors(value)]
-
-
-def _concatenate(pieces: Sequence[Any], dim: int = 0) -> Any:
-    """Concatenate tensors, or tuples or dicts of them element by element."""
-    first = pieces[0]
-    if isinstance(first, tuple):
-        return tuple(torch.cat(column, dim) for column in zip(*pieces, strict=True))
-    if isinstance(first, dict):
-        columns = {key: [piece[key] for piece in pieces] for key in first}
-        return {key: torch.cat(column, dim) if isinstance(column[0], Tensor) else column[0] for key, column in columns.items()}
-    return torch.cat(list(pieces), dim)

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from commands import page_data, summary
 
 import ig2 as library
@@ -204,23 +203,6 @@ def test_many_sentences_and_rows(ig2, monkeypatch):
     assert [entry["name"] for entry in summary(Path("rows"))["inputs"]] == ["row 1", "row 2", "row 4", "row 5"]
     frame.drop(columns=frame.columns[0]).to_csv("other.csv", index=False)
     assert "column" in ig2.refused("explain", "other.csv", "-m", "iris", "-o", "none")
-
-
-def test_a_verdict_on_all_is_that_on_one_attribution():
-    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)).eval()
-    x = torch.linspace(-2, 2, 40).reshape(10, 4)
-    for method in (library.IG2(steps=3), library.ExpectedIG(steps=1), library.Gradient()):
-        attribution = method(net, x, 0, None if method == library.Gradient() else x.flip(0)[:3] / 2)
-        names = ("output", "baseline_output", "residual")
-        rows = [
-            {name: None if (values := getattr(attribution, name)) is None else float(values[i]) for name in names}
-            | {
-                name: None if (values := attribution.median(name)) is None else float(values[i])
-                for name in ("trust", "arrival")
-            }
-            for i in range(10)
-        ]
-        assert many.judge(rows, attribution.settings) == attribution.verdict
 
 
 @pytest.mark.slow

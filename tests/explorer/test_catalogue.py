@@ -13,7 +13,6 @@ import ig2
 from ig2.errors import InputError
 from ig2.explorer import Collection, Query
 from ig2.explorer.catalogue import OTHER
-from ig2.explorer.views import _judge
 from networks import refuses
 from stores import tiny
 
@@ -126,8 +125,3 @@ def test_a_store_that_grows_is_read_again(tmp_path):
 @pytest.mark.parametrize("count", [0, 5])
 def test_a_collection_has_one_to_four_stores(folder, count):
     refuses(InputError, "stores", lambda: Collection([folder / "photos-ig"] * count))
-
-
-def test_an_item_whose_paths_did_not_arrive_says_so():
-    row = {"relative_residual": 0.0, "trust": 1.0, "arrival": 0.28}
-    assert "72% of the distance" in _judge(row) and "distance" not in _judge({**row, "arrival": 0.9})

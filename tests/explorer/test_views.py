@@ -106,7 +106,7 @@ def test_the_item_has_scores_curves_references_and_the_counterfactual(subject, s
     collection = Collection([store.folder], source)
     row = store["2.png"]
     (method,) = collection.view("2.png")[0][0].methods
-    assert method.metrics == {"insertion": row["insertion"], "deletion": row["deletion"], "spread": row["spread"]}
+    assert method.extra == {"insertion": row["insertion"], "deletion": row["deletion"], "spread": row["spread"]}
     np.testing.assert_allclose(method.metric_curves["deletion"], row["deletion_curve"])
     own = np.reshape(row["reference_values"], (-1, 3, SIDE, SIDE))
     assert len(method.references) == len(own)
@@ -144,7 +144,7 @@ def test_a_signal_is_a_curve_with_its_channels_and_times(tmp_path, layout, value
 
 def test_a_store_without_them_shows_none(photos):
     (method,) = photos.view("dark/00.png")[0][0].methods
-    assert (method.references, method.gradcf, method.metrics, method.metric_curves) == ((), None, {}, {})
+    assert (method.references, method.gradcf, method.extra, method.metric_curves) == ((), None, {}, {})
 
 
 @pytest.mark.slow

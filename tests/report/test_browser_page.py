@@ -158,7 +158,7 @@ def test_the_numbers_can_be_taken_away_as_json(open_page):
     assert (found["name"], found["target"], found["contrasted"]) == (view.name, view.target, list(view.contrasted))
     for entry, method in zip(found["methods"], view.methods, strict=True):
         assert entry["name"] == method.name and entry["settings"] == method.settings
-        assert entry["residual"] == method.residual
+        assert entry["residual"] == method.numbers.get("residual")
         largest = np.abs(method.scores).max()
         assert np.array(entry["scores"]) == pytest.approx(method.scores, rel=1e-5, abs=largest / (2**14 - 3) * 1.02)
         assert np.array(entry["output_curve"]["values"]) == pytest.approx(method.output_curve, rel=1e-4)

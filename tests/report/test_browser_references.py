@@ -7,6 +7,7 @@ import pytest
 
 import reports
 from browsing import differ, exactly, facts, go, hover_pixel, number, open_tab, pixels, shown
+from ig2.verdict import mark_row
 
 # -- references and curves ---------------------------------------------------------------------------------------------
 
@@ -141,8 +142,8 @@ def test_the_sum_and_the_end_of_the_path_follow_the_reference(open_page):
     shown(page, ".references button").nth(3).click()
     third = first.references[2]
     told = facts(page)
-    assert told["Trust"] == ("good", "90\u00a0%") and told["Arrival"] == ("poor", "60\u00a0% · ended on the way")
-    change = first.output - third.output
+    assert told["Trust"] == ("good", "90\u00a0%") and told["Arrival"] == ("poor", "60\u00a0% · paths ended on the way")
+    change = first.numbers["output"] - third.output
     assert number(told["Change in the output"][1]) == pytest.approx(change, rel=0.0051)
     assert number(told["Sum of the scores"][1]) == pytest.approx(change + third.residual, rel=0.0051)
     assert told["Residual"] == ("poor", f"1.00 · {100 / abs(change):.0f}\u00a0% of the change")
@@ -155,8 +156,9 @@ def test_the_sum_and_the_end_of_the_path_follow_the_reference(open_page):
 
 def test_a_path_that_overshot_is_said_to_have(open_page):
     page = open_page("rough")
-    page.evaluate("() => { const view = method(); view.arrival = -2.5; view.marks.arrival = 'poor'; drawSums(); }")
-    assert facts(page)["Arrival"] == ("poor", "−250\u00a0% · ended beyond it")
+    mark = mark_row({"output": 1.0, "arrival": -2.5})["arrival"]
+    page.evaluate("mark => { const view = method(); view.arrival = -2.5; view.marks.arrival = mark; drawSums(); }", mark)
+    assert facts(page)["Arrival"] == ("poor", "−250\u00a0% · paths ended beyond the reference")
 
 
 def test_a_method_without_a_baseline_has_no_sum(open_page):

@@ -31,7 +31,7 @@ def test_a_pair_with_its_sentence_numbers_and_reference(model):
     assert view.view.name_parts() == ("In", "France", "people", "speak") and view.measure == "log-probability"
     assert method.name == "Rescale" and not content.is_crossed
     assert method.scores == pytest.approx(explanation.word_scores[0])
-    assert method.scores.sum() == pytest.approx(method.output - method.baseline_output)
+    assert method.scores.sum() == pytest.approx(method.numbers["output"] - method.numbers["baseline_output"])
     (reference,) = method.references
     assert (reference.label, reference.text) == ("pair", "In Madrid people speak") and "that prompt" in method.question
     page = render(content)

@@ -18,6 +18,7 @@ import ig2
 import reports
 from ig2 import InputError, modalities
 from ig2.report import Content, ReferenceView, build, encoding, page, render, write
+from ig2.verdict import NUMBERS, judge
 from ig2.views import Bars, Curve, Picture, Words
 
 
@@ -57,8 +58,10 @@ def page_of(*views):
 
 
 def changed(view, **changes):
-    """An input with one method, changed so."""
-    return replace(view, methods=(replace(view.methods[0], **changes),))
+    """An input with one method, changed so: its numbers too."""
+    method, own = view.methods[0], {name: changes.pop(name) for name in NUMBERS if name in changes}
+    numbers = {name: number for name, number in {**method.numbers, **own}.items() if number is not None}
+    return replace(view, methods=(replace(method, numbers=numbers, **changes),))
 
 
 def words(text):
@@ -155,11 +158,15 @@ def test_a_single_input_needs_no_navigation():
 
 def test_a_verdict_is_shown_once_and_not_for_every_input():
     text = words(render(reports.everything()))
-    assert text.count("Each of IG² and Integrated Gradients sums to the change in the output.") == 1
-    assert text.count("sums to the change in the output") == 1 and text.count("Gradient has no baseline.") == 1
+    assert text.count("IG² sums to the change in the output.") == 1
+    assert text.count("Integrated Gradients sums to the change in the output within 1.8%.") == 1
+    assert text.count("Gradient has no baseline, so its sum stands for nothing.") == 1
     text = words(render(reports.rough()))
-    assert text.count("IG² sums to the change; believe its strength, not its signs.") == 1
-    assert text.count("try something else") == 1  # the advice stands apart
+    assert text.count("IG² sums to the change in the output by construction; believe its strength, not its signs for 3") == 1
+    off = words(page_of(changed(reports.digit(), residual=99.0)))
+    assert re.search(r"IG² does NOT sum to the change in the output \(off by .*\)\. .*What to do: IG² try a complete rule", off)
+    alike = [replace(reports.digit(), methods=(reports.method(name, np.ones((12, 10))),)) for name in ("IG²", "IG")]
+    assert "Each of IG² and IG sums to the change in the output." in words(page_of(*alike))
 
 
 @pytest.mark.parametrize(
@@ -167,27 +174,38 @@ def test_a_verdict_is_shown_once_and_not_for_every_input():
     [
         ({"residual": 0.05}, {"residual": "good"}, "good"),
         ({"residual": -0.2}, {"residual": "poor"}, "poor"),
-        ({"residual": None, "baseline_output": None}, {}, "none"),
+        ({"residual": None, "baseline_output": None}, {"residual": "none"}, "none"),
         ({"residual": 0.0, "baseline_output": 7.5}, {"residual": "none"}, "none"),
+        ({"residual": 0.4, "baseline_output": 7.5}, {"residual": "poor"}, "poor"),
+        ({"residual": 0.0, "baseline_output": 7.5, "strength": 0.0}, {"residual": "poor"}, "poor"),
         # what adds up by construction has no tick for it
-        ({"residual": 0.0, "settings": {"complete": True}}, {"residual": "none"}, "none"),
-        ({"residual": 0.057, "settings": {"complete": True}}, {"residual": "good"}, "good"),
-        ({"residual": 0.9, "settings": {"complete": True}}, {"residual": "poor"}, "poor"),
-        ({"residual": 0.0, "settings": {"complete": True}, "trust": 0.5}, {"residual": "none", "trust": "good"}, "good"),
-        ({"residual": 0.0, "settings": {"complete": True}, "trust": 0.0}, {"residual": "none", "trust": "poor"}, "poor"),
+        ({"residual": 0.0, "complete": 1.0}, {"residual": "none"}, "none"),
+        ({"residual": 0.057, "complete": 1.0}, {"residual": "good"}, "good"),
+        ({"residual": 0.9, "complete": 1.0}, {"residual": "poor"}, "poor"),
+        ({"residual": 0.0, "complete": 1.0, "trust": 0.5}, {"residual": "none", "trust": "good"}, "good"),
+        ({"residual": 0.0, "complete": 1.0, "trust": 0.0}, {"residual": "none", "trust": "poor"}, "poor"),
         ({"residual": 0.0, "arrival": 0.4}, {"residual": "good", "arrival": "poor"}, "poor"),
     ],
 )
 def test_residual_trust_and_arrival_are_marked(changes, marks, worst):
     text = page_of(changed(reports.sentence("a b"), **{"baseline_output": 6.5, **changes}))
-    assert data(text)["inputs"][0]["methods"][0]["marks"] == marks
+    found = data(text)["inputs"][0]["methods"][0]["marks"]
+    assert {topic: each["mark"] for topic, each in found.items()} == marks
     assert f'<li class="{worst}">' in text
+
+
+def test_a_method_has_one_verdict_on_all_inputs_with_one_mark():
+    views = [changed(replace(reports.sentence("a b"), name=str(i)), trust=trust) for i, trust in enumerate((0.9, 0.1, 0.8))]
+    found, text = Page(page_of(*views)), words(page_of(*views))
+    marks = [item["class"] for item in found.all("li") if item.get("class") in ("good", "poor", "none")]
+    assert marks == ["poor"] and text.count("IG² sums to the change in the output;") == 1
+    assert "believed too for 2 of 3 inputs" in text and "not its signs for 1 of 3 inputs" in text
 
 
 def test_each_reference_has_marks_of_its_own():
     first = data(render(reports.rough()))["inputs"][0]["methods"][0]
-    assert [each["marks"]["trust"] for each in first["references"]] == ["poor", "poor", "good"]
-    assert [each["marks"]["arrival"] for each in first["references"]] == ["good", "good", "poor"]
+    for topic, marks in {"trust": ["poor", "poor", "good"], "arrival": ["good", "good", "poor"]}.items():
+        assert [each["marks"][topic]["mark"] for each in first["references"]] == marks
 
 
 def test_settings_inside_settings_become_rows():
@@ -367,7 +385,7 @@ def built():
 def test_a_report_is_built_from_attributions_by_name(built):
     subject, batch, contrast, found = built
     content = build("t", subject, batch, {"IG²": found}, {"IG²": contrast})
-    assert len(content.inputs) == 2 and content.verdicts == {"IG²": found.verdict}
+    assert len(content.inputs) == 2 and content.verdicts == {"IG²": judge(found)}
     for attributions, contrasts, said in (
         (found, None, r"attributions must be .* got Attribution"),
         ({"IG²": found.values}, None, "attributions must be"),
@@ -384,7 +402,7 @@ def test_every_reference_brings_its_own_trust_arrival_and_residual(built):
     found = ig2.IG2(steps=2)(subject.model, batch.x, references=contrast.samples, per_reference=True)
     for i, view in enumerate(build("t", subject, batch, {"IG²": found}, {"IG²": contrast}).inputs):
         (method,) = view.methods
-        assert method.trust == pytest.approx(float(found.trust[i].median()))
+        assert method.numbers["trust"] == pytest.approx(float(found.trust[i].median()))
         for name, values in (
             ("trust", found.trust),
             ("arrival", found.arrival),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +18,9 @@ from ig2._engine.memory import explain_memory_errors
 from ig2._engine.secants import POINTS_A_PAIR
 from ig2._engine.session import Evaluation
 from ig2._engine.task import Task
-from ig2.attribution import Result
 from ig2.errors import InputError, describe
 from ig2.paths.base import GrownPath, KnownPath, Memory, Pairs, Path
+from ig2.result import Result
 from ig2.rules import Plan, Rule, Segments
 
 # Where a batch of a new size costs as much as some twenty steps, since kernels are chosen and recorded for each: there a batch
@@ -52,7 +53,7 @@ def integrate(
     total = len(task) * count
     path = path.prepare(task, references)
     values, displacement = Moments(task.x, weights), Moments(task.x, weights)
-    records: dict[str, Tensor] = {}  # (B, R, ...), by the names of a result
+    records: dict[str, Any] = {}  # tensors (B, R, ...), by the names of a result
 
     def reserve(name: str, *shape: int, dtype: torch.dtype = task.x.dtype) -> None:
         with explain_memory_errors():  # a smaller batch would not help

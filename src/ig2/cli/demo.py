@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import ig2
@@ -19,7 +18,7 @@ from ig2.methods.catalogue import METHODS
 from ig2.modalities.base import Batch
 from ig2.modalities.image.photos import ImageSubject
 from ig2.modalities.samples import Sample
-from ig2.report import Content, InputView
+from ig2.report import Content
 from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
 from ig2.runs.plan import Plan, Row, make_table
 from ig2.runs.sources import Source, find_source
@@ -64,7 +63,7 @@ def run(
         content = Content(
             "Which parts of these pictures did the networks go by?",
             f"{sees.name} (photos), {reads.name} (digits)",
-            tuple(_share_verdicts(view, page.verdicts) for page in pages for view in page.inputs),
+            tuple(view for page in pages for view in page.inputs),
             pages[0].details,
             scale=SCALE,
         )
@@ -110,12 +109,6 @@ def _write_store(folder: Path, name: str, source: Source, parts: Sequence[Explan
     made_by = {"code": f"ig2 {ig2.__version__}", "method": {"name": method.title}, "model": {"name": models}, "source": {}}
     shows = {"kind": "image", "view": parts[0].subject.describe_view()}
     write_json(folder / MANIFEST, {"format": FORMAT, "fingerprint": made_by, "digest": key_of(made_by), **shows})
-
-
-def _share_verdicts(view: InputView, verdicts: dict[str, str]) -> InputView:
-    """The view with each method's verdict on all inputs of its kind, so that the report says it once."""
-    methods = tuple(replace(method, verdict=verdicts.get(method.name, method.verdict)) for method in view.methods)
-    return replace(view, methods=methods)
 
 
 def _photos(subject: ImageSubject, names: Sequence[str]) -> Batch:

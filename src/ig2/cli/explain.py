@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from rich.console import Console
 from torch import Tensor
 
 import ig2
@@ -30,7 +32,17 @@ from ig2.cli.methods import (
 )
 from ig2.cli.models import load_model
 from ig2.cli.options import ExplainOptions
-from ig2.cli.output import INDENT, Watch, ignore_progress, open_console, print_heading, print_line, print_path, show_progress
+from ig2.cli.output import (
+    INDENT,
+    Watch,
+    ignore_progress,
+    open_console,
+    print_heading,
+    print_line,
+    print_path,
+    print_verdict,
+    show_progress,
+)
 from ig2.cli.streams import print_error
 from ig2.demo import pool
 from ig2.errors import InputError, ModelError, describe, quote_names
@@ -368,18 +380,11 @@ def print_result(
                 print_line(console, shown.name, explain_opposition(view, shown), width)
         print_path(console, "  picture", out / picture, INDENT + width)
         console.print()
-    print_heading(console, "how far to believe it")
-    for method in explanation.methods:
-        verdict = content.verdicts[method.title]
-        print_line(console, method.title, format_verdict(verdict, options.steps if method.takes_rule else None), width)
+    _print_verdicts(console, content, explanation.methods, options, width)
     if any(method.takes_rule for method in explanation.methods):
         print_line(console, "finer", suggest_finer(explanation, options), width)
     console.print()
-    if content.skipped:
-        print_heading(console, "skipped")
-        for line in first_lines(content.skipped, SHOWN_SKIPPED):
-            print_line(console, "", line, 0)
-        console.print()
+    _print_skipped(console, content)
     for number, name in enumerate((files.SUMMARY, *numbers)):
         print_path(console, "" if number else "numbers", out / name, INDENT + width)
     print_path(console, "report", out / files.REPORT, INDENT + width)
@@ -389,7 +394,7 @@ def print_result(
 def explain_opposition(view: InputView, shown: MethodView) -> str:
     """Return that all of a map speaks against the class, why it does, and what explains that class by itself."""
     words = f"all of it speaks against {view.target}"
-    if shown.baseline_output is None or shown.output >= shown.baseline_output:
+    if not shown.numbers["output"] < shown.numbers.get("baseline_output", -math.inf):
         return words
     there = "references" if shown.references else "baseline"
     words += f", since the explained output is lower at the input than at the {there}"
@@ -404,17 +409,29 @@ def print_index(index: Index, least: Sequence[str], methods: Sequence[Entry], op
     if least:
         print_line(console, "least trusted", ", ".join(least), width)
     console.print()
-    print_heading(console, "how far to believe it")
-    for method, (title, verdict, _) in zip(methods, index.verdicts, strict=True):
-        print_line(console, title, format_verdict(verdict, options.steps if method.takes_rule else None), width)
+    _print_verdicts(console, index, methods, options, width)
     console.print()
-    if index.skipped:
-        print_heading(console, "skipped")
-        for line in first_lines(index.skipped, SHOWN_SKIPPED):
-            print_line(console, "", line, 0)
-        console.print()
+    _print_skipped(console, index)
     for label, name in (("numbers", files.STORE), ("", files.SUMMARY), ("pictures", files.PICTURES), ("report", files.REPORT)):
         print_path(console, label, out / name, INDENT + width)
+
+
+def _print_verdicts(
+    console: Console, page: Content | Index, methods: Sequence[Entry], options: ExplainOptions, width: int
+) -> None:
+    print_heading(console, "how far to believe it")
+    verdicts = page.verdicts
+    for method in methods:
+        finer = FINER * options.steps if method.takes_rule else None
+        print_verdict(console, method.title, verdicts[method.title], width, finer)
+
+
+def _print_skipped(console: Console, page: Content | Index) -> None:
+    if page.skipped:
+        print_heading(console, "skipped")
+        for line in first_lines(page.skipped, SHOWN_SKIPPED):
+            print_line(console, "", line, 0)
+        console.print()
 
 
 def describe_references(explanation: Explanation, i: int, source: Path | None) -> str:
@@ -443,28 +460,6 @@ def offer_pool(explanation: Explanation, source: Path | None) -> None:
             f"for references of {quote_names(known, 3)}, run ig2 data fetch {data.name} once ({len(data.files)} photos, "
             f"{size:.0f} MB)"
         )
-
-
-def format_verdict(verdict: str, steps: int | None) -> str:
-    """Return what a method's verdict says in the words of the command.
-
-    Args:
-        verdict: that of an attribution.
-        steps: those it took, if the method takes steps.
-    """
-    sentence, _, advice = verdict.replace("explicands", "inputs").partition(": ")
-    more = [] if steps is None else [f"--steps {FINER * steps}"]
-    if "NOT" in sentence:
-        tries = "" if steps is None else f"try {more[0]} or --rule blended (for all methods), or "
-        return f"{sentence}: {tries}read it as a ranking"
-    others = ["--method ig2-straight", "--method expected-ig"]
-    if any(words in sentence for words in ("on the way", "no nearer", "beyond the reference")):
-        return f"{sentence}: try {' or '.join([*more, *others])}"
-    if any(words in sentence for words in ("did not move", "got stuck")):
-        return f"{sentence}: try {' or '.join(others)}"
-    if "zero everywhere" in sentence:
-        return f"{sentence}: try --method expected-ig"
-    return f"{sentence}: {advice}" if advice else sentence
 
 
 def suggest_finer(explanation: Explanation, options: ExplainOptions) -> str:

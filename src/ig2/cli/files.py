@@ -209,7 +209,7 @@ def summarise_methods(
 ) -> dict[str, Any]:
     """Return what is known of one input, with each method's numbers and where its map is, which `numbers` say by its title."""
     view, target = content.inputs[i], next(iter(explanation.attributions.values())).target
-    copied = ("output", "baseline_output", "residual", "verdict", "trust", "arrival", "reference_output")
+    copied = ("output", "baseline_output", "residual", "trust", "arrival", "reference_output")
     return {
         **summarise(view),
         "class": int(target[i]),
@@ -218,7 +218,9 @@ def summarise_methods(
         **({"cells": view.view.cells} if isinstance(view.view, Bars) else {}),
         "methods": {
             method.name: {
-                **{name: getattr(method, name) for name in copied},
+                **{name: method.numbers.get(name) for name in copied},
+                "verdict": method.verdict,
+                "findings": [finding.code for finding in method.findings],
                 # a map's numbers are in the file
                 **({"scores": method.scores.tolist()} if method.scores.ndim == 1 else {}),
                 **numbers[method.name],

@@ -17,17 +17,18 @@ from ig2 import modalities
 from ig2._utils.devices import find_device
 from ig2._utils.suggestions import ChoiceError
 from ig2.cli import files
-from ig2.cli.explain import announce_cost, list_versions
+from ig2.cli.explain import FINER, announce_cost, list_versions
 from ig2.cli.inputs import check_exists
 from ig2.cli.methods import Choice, find_methods, find_rule, rule_for
 from ig2.cli.options import ExplainOptions
-from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, show_progress
+from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, print_verdict, show_progress
 from ig2.cli.streams import one_line
 from ig2.methods.catalogue import METHODS, Entry, Facts
 from ig2.modalities.text.modality import TEXTS, read_lines
 from ig2.report import build_language
 from ig2.report import write as write_report
 from ig2.rules import Rule
+from ig2.verdict import judge
 
 PICTURE = "prompt.png"
 LIKELY = 3  # next tokens that are printed
@@ -83,7 +84,7 @@ def run(options: ExplainOptions) -> None:
         content = build_language(title, explanation, prediction, list_versions(options.seed), named.title)
         write_report(content, draft / files.REPORT)
         _write_summary(draft, explanation, [PICTURE, numbers, files.REPORT])
-    _print_result(explanation, likely, options, numbers)
+    _print_result(explanation, likely, options, named)
     if options.open_report:
         webbrowser.open((options.out / files.REPORT).absolute().as_uri())
 
@@ -151,7 +152,7 @@ def _format_likely(likely: list[tuple[str, float]]) -> str:
 
 
 def _print_result(
-    explanation: modalities.language.Explanation, likely: list[tuple[str, float]], options: ExplainOptions, numbers: str
+    explanation: modalities.language.Explanation, likely: list[tuple[str, float]], options: ExplainOptions, named: Entry
 ) -> None:
     console, attribution = open_console(), explanation.attribution
     width = INDENT + len("prediction")
@@ -171,7 +172,9 @@ def _print_result(
             console.file.write(" " * INDENT + line + "\n")
     console.print()
     print_heading(console, "how far to believe it")
-    print_line(console, attribution.settings["method"], attribution.verdict.replace("explicands", "targets"), width)
+    finer = FINER * options.steps if named.takes_rule else None
+    print_verdict(console, attribution.settings["method"], judge(attribution), width, finer, "target")
     console.print()
+    numbers = f"{named.name}.safetensors"
     for label, name in (("picture", PICTURE), ("numbers", numbers), ("", files.SUMMARY), ("report", files.REPORT)):
         print_path(console, label, options.out / name, INDENT + width)

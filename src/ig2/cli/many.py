@@ -11,12 +11,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 import ig2
 from ig2._utils.digests import code_digest, fingerprint, key_of
 from ig2._utils.files import make_subfolder, name_in_errors, write_file
-from ig2.attribution import MEDIANS, Attribution
 from ig2.cli import files
 from ig2.cli.inputs import Skipped
 from ig2.cli.options import ExplainOptions
@@ -29,16 +26,16 @@ from ig2.modalities.samples import SampleList
 from ig2.model import Model
 from ig2.report import Content, SkippedView
 from ig2.report.content import Index, IndexEntry
-from ig2.report.encoding import encode_thumbnail, mark_method, worst_mark
+from ig2.report.encoding import encode_thumbnail
 from ig2.report.page import render_details, render_index
-from ig2.runs.aggregates import SCALARS
 from ig2.runs.execution import run_plan
-from ig2.runs.files import LOCK, MANIFEST, arrow, find_differences, lock_store, read_manifest
+from ig2.runs.files import LOCK, MANIFEST, find_differences, lock_store, read_manifest
 from ig2.runs.manifest import describe_model
 from ig2.runs.plan import Cells, Finish, Loaded, Plan, Row
 from ig2.runs.sources import Item, Source
 from ig2.runs.store import Store
 from ig2.runs.store import open as open_store
+from ig2.verdict import NUMBERS, judge_columns
 
 if TYPE_CHECKING:
     from ig2.cli.explain import Explanation
@@ -96,7 +93,7 @@ class Explaining(Plan):
             attribution = explanation.attributions[method.title]
             cells = self.describe_columns(batch, attribution)
             suffix = f"_{method.name}" if columns else ""
-            columns |= {name + suffix: cells[name] for name in cells if not suffix or name in (*SCALARS, "values")}
+            columns |= {name + suffix: cells[name] for name in cells if not suffix or name in (*NUMBERS, "values")}
             where[method.title] = {"file": files.STORE, "column": f"values{suffix}"}
         settings = {title: attribution.settings for title, attribution in explanation.attributions.items()}
         rows = []
@@ -108,7 +105,6 @@ class Explaining(Plan):
                 "target": view.target,
                 "thumbnail": encode_thumbnail(view.view),
                 "file": details,
-                "marks": {method.name: worst_mark(mark_method(method).values()) for method in view.methods},
             }
             contents = (files.summarise_methods(explanation, content, i, f"{files.PICTURES}/{picture}", where), entry, settings)
             drawing = io.BytesIO()
@@ -122,14 +118,10 @@ class Explaining(Plan):
         return lambda: rows
 
     def make_schema(self, row: Row) -> Any:
-        schema, pyarrow = super().make_schema(row), arrow()
+        schema = super().make_schema(row)
         for name in row:
-            if name not in schema.names:
-                is_map = name.startswith("values_")
-                kind = (
-                    pyarrow.string() if name in JSON_COLUMNS else schema.field("values").type if is_map else pyarrow.float64()
-                )
-                schema = schema.append(pyarrow.field(name, kind))
+            if name.startswith("values_"):
+                schema = schema.set(schema.get_field_index(name), schema.field("values").with_name(name))
         return schema
 
 
@@ -194,15 +186,10 @@ def explain_many(
     failed = [SkippedView(name, str(rows[name]["error"])) for name in names if rows[name]["error"] is not None]
     entries = [json.loads(row["entry"]) for row in explained]
     settings = json.loads(explained[0]["settings"])
-    marks = {method.title: worst_mark(entry["marks"][method.title] for entry in entries) for method in methods}
-    verdicts = tuple(
-        (
-            method.title,
-            judge(explained, settings[method.title], f"_{method.name}" * (method is not methods[0])),
-            marks[method.title],
-        )
-        for method in methods
-    )
+    verdicts = {}
+    for number, method in enumerate(methods):
+        suffix = f"_{method.name}" if number else ""
+        verdicts[method.title] = judge_columns({name: [row.get(name + suffix) for row in explained] for name in NUMBERS})
     parts = tuple(
         IndexEntry(row["id"], entry["view"], entry["target"], entry["thumbnail"], entry["file"])
         for row, entry in zip(explained, entries, strict=True)
@@ -229,33 +216,6 @@ def tell_apart(names: Sequence[str]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         labels.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return labels
-
-
-def judge(rows: Sequence[Row], settings: dict[str, Any], suffix: str = "") -> str:
-    """Return the verdict of a method on all inputs, from what the store has of each."""
-
-    def column(name: str) -> torch.Tensor | None:
-        cells = [row.get(name + suffix) for row in rows]
-        return None if any(cell is None for cell in cells) else torch.tensor(cells, dtype=torch.float32)
-
-    output, baseline, residual = column("output"), column("baseline_output"), column("residual")
-    trust, arrival, stuck, finished = map(column, MEDIANS)
-    assert output is not None
-    total = output if baseline is None or residual is None else residual + output - baseline
-    attribution = Attribution(
-        values=total[:, None],  # as of one feature and one reference
-        explicand=total[:, None],
-        target=torch.zeros(len(rows), dtype=torch.long),
-        output=output,
-        baseline_outputs=None if baseline is None else baseline[:, None],
-        trust=None if trust is None else trust[:, None],
-        arrival=None if arrival is None else arrival[:, None],
-        stuck=None if stuck is None else stuck[:, None] > 0,
-        finished=None if finished is None else finished[:, None],
-        steps_taken=None if arrival is None else (arrival != 0).long()[:, None],  # a path that did not move got no nearer
-        settings=settings,
-    )
-    return attribution.verdict
 
 
 def _fingerprint(plan: Explaining, options: ExplainOptions, references: Batch | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from ig2.cli.streams import one_line, print_error
+from ig2.verdict import Finding, advise_typing, say
 
 INDENT = 2
 MOST_BARS = 12  # that are visible; a terminal of 24 lines has room for them
@@ -53,6 +54,14 @@ def print_line(console: Console, label: str, text: str, width: int, *, fold: boo
     if fold and console.is_terminal and console.width - before >= 20:
         text = f"\n{' ' * before}".join(textwrap.wrap(text, console.width - before, break_long_words=False))
     console.print(Text.assemble(" " * INDENT, (f"{label:<{width}}", "dim"), text), soft_wrap=True)
+
+
+def print_verdict(
+    console: Console, label: str, findings: Sequence[Finding], width: int, finer: int | None, noun: str = "input"
+) -> None:
+    """Print how far a method can be believed, and what to type if not far; `finer` are more steps for one that takes steps."""
+    advice = advise_typing(findings, finer)
+    print_line(console, label, ": ".join(filter(None, (say(findings, noun), advice))), width)
 
 
 def print_path(console: Console, label: str, path: Path, width: int) -> None:

@@ -14,7 +14,9 @@ from ig2.errors import InputError, describe, reason
 from ig2.runs.files import arrow
 from ig2.runs.filters import parse_condition
 from ig2.runs.store import Store
+from ig2.verdict import NUMBERS, Finding, judge_columns
 
+FINDINGS = "findings"  # the column with the codes of the reasons not to take an item's values as they are
 POSITION = "position"  # the column with the place of a row in its store
 BINS = 32
 MOST_CLASSES = 12  # of a confusion matrix; the rest is "other"
@@ -53,7 +55,8 @@ class Query:
 class Catalogue:
     """The columns with one number or text for each item, of a store and of those it is compared with.
 
-    Columns of the second store end in `_2`, those of the third in `_3`. Values missing in another store are empty.
+    Columns of the second store end in `_2`, those of the third in `_3`. Values missing in another store are empty. The column
+    `findings` has the codes of `ig2.verdict` that make an item's values doubtful, such as "signless, short".
 
     Args:
         stores: the first has the items; the others are joined by the ids.
@@ -71,6 +74,8 @@ class Catalogue:
             for name in table.column_names:
                 if name != "id":
                     self.table = self.table.append_column(f"{name}_{number}", table[name].take(places))
+        for suffix in self.suffixes:
+            self.table = self.table.append_column(FINDINGS + suffix, pyarrow.array(self._list_doubts(suffix), "string"))
         self.columns: list[str] = list(self.table.column_names)
         self.texts = _read_texts(first, self.table["id"])
         self.labels, self.predictions = (self._name_classes(name, first) for name in ("label", "prediction"))
@@ -88,6 +93,31 @@ class Catalogue:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def suffixes(self) -> list[str]:
+        """The ends of the columns of each store."""
+        return ["", *(f"_{number}" for number in range(2, len(self.places) + 1))]
+
+    def judge(self, suffix: str = "", positions: Positions | None = None) -> tuple[Finding, ...]:
+        """Return the findings on items.
+
+        Args:
+            suffix: of the columns of the store.
+            positions: the items; by default all.
+        """
+        table = self.table if positions is None else self.table.take(positions)
+        numbers = {name: table[name + suffix] for name in NUMBERS if name + suffix in table.column_names}
+        return judge_columns({name: cells.to_numpy() for name, cells in numbers.items() if str(cells.type) != "string"})
+
+    def _list_doubts(self, suffix: str) -> NDArray[np.object_]:
+        """Return the codes of what makes each item's values doubtful; None where nothing does."""
+        doubts = np.full(len(self.table), None, dtype=object)
+        for finding in self.judge(suffix):
+            if finding.severity == "poor":
+                rows = np.array(finding.rows)
+                doubts[rows] = [finding.code if had is None else f"{had}, {finding.code}" for had in doubts[rows]]
+        return doubts
 
     # -- what is asked for ---------------------------------------------------------------------------------------------
 
@@ -190,7 +220,7 @@ class Catalogue:
             if str(self.table[name].type) in ("double", "float", "int64", "int32") and name not in integers
         ]
         known = [name for name in DISTRIBUTIONS if name in numbers]
-        hidden = ("residual", "baseline_output", *integers)
+        hidden = ("residual", "baseline_output", "reference_output", "complete", *integers)
         metrics = [
             name for name in numbers if name not in known and name.rpartition("_")[0] not in hidden and name not in hidden
         ]

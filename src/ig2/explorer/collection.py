@@ -18,7 +18,7 @@ from ig2.explorer.catalogue import LAYOUTS, OTHER, Catalogue, Positions, Query
 from ig2.explorer.maps import Map, Reader, match, read_map, subtract
 from ig2.explorer.originals import Originals
 from ig2.explorer.projection import Matrix, Projection, has_umap, open_projection, open_umap
-from ig2.explorer.views import DIFFERENCE, name_class, view_item
+from ig2.explorer.views import name_class, view_item
 from ig2.modalities.modality import find_stored
 from ig2.report import Content, InputView, SkippedView, render
 from ig2.report.encoding import pack_map
@@ -26,6 +26,7 @@ from ig2.runs.files import list_parts
 from ig2.runs.sources import find_source
 from ig2.runs.store import Store
 from ig2.runs.store import open as open_store
+from ig2.verdict import mark_rows
 from ig2.views import Bars, Picture, pool
 
 SMALL_SIDE = 56  # fields of a list's map, each way
@@ -140,9 +141,12 @@ class Collection:
     def describe_rows(self, positions: Positions) -> list[dict[str, Any]]:
         """Return items as the list shows them."""
         maps = zip(*(self._read_maps(number, positions) for number in range(len(self.stores))), strict=True)
-        return [self._describe_row(int(position), shown) for position, shown in zip(positions, maps, strict=True)]
+        judged = (self.catalogue.judge(suffix, positions) for suffix in self.catalogue.suffixes)
+        marks = zip(*(mark_rows(findings, len(positions)) for findings in judged), strict=True)
+        rows = zip(positions.tolist(), maps, marks, strict=True)
+        return [self._describe_row(*row) for row in rows]
 
-    def _describe_row(self, position: int, maps: Sequence[Map | None]) -> dict[str, Any]:
+    def _describe_row(self, position: int, maps: Sequence[Map | None], marks: Sequence[dict[str, Any]]) -> dict[str, Any]:
         cells = self.catalogue.read_row(position)
         row = {name: cells.get(name) for name in ("id", "error", "trust", "relative_residual", "output")}
         manifest = self.stores[0].manifest
@@ -151,6 +155,7 @@ class Collection:
             for name in ("label", "prediction", "target")
         }
         row["right"] = int(self.catalogue.is_right[position])
+        row["marks"] = marks
         first = next((shown for shown in maps if shown is not None), None)
         row["maps"] = [None if shown is None else _encode_map(shown, first) for shown in maps]
         both = [shown for shown in maps if shown is not None]
@@ -218,8 +223,7 @@ class Collection:
         if not views:
             raise InputError(f"none of these items can be shown: {skipped[0] if skipped else 'there are none'}")
         model = _name_part(self.stores[0].manifest["fingerprint"].get("model"))
-        verdicts = {DIFFERENCE: "compares shares of the sum of strengths, and not values"} if len(self.stores) == 2 else {}
-        return Content(title, model, tuple(views), {"store": ", ".join(self.names)}, tuple(skipped), verdicts)
+        return Content(title, model, tuple(views), {"store": ", ".join(self.names)}, tuple(skipped))
 
     def render_item(self, identity: str, shared: str | None = None) -> bytes:
         """Return the page of an item: its report, or why there is none.

@@ -7,7 +7,6 @@ const AHEAD = 8; // rows that are drawn before they are in sight: a quarter of a
 const CHUNK = 40; // rows that are asked for at once
 const MOST_CHUNKS = 60; // that are kept
 const TALLEST = 15e6; // pixels; browsers lose count beyond
-const LITTLE_TRUST = 0.5; // below, signs are not to be believed
 const MOST_INPUTS = 200; // of a report, or figures
 const PALETTE = ["#3b7fc4", "#e07b39", "#4a9c5d", "#c2478c", "#8d6cc9", "#b0912c", "#3ba5a8", "#a5524a", "#d1a5c0", "#5b6fd6", "#84a83f", "#7d8794"];
 const NAMES = { relative_residual: "residual" };
@@ -318,7 +317,7 @@ async function fillRow(place, element) {
   const several = row.maps.length > 1;
   const fact = (kind, ...words) => make("span", { class: kind }, ...words);
   const answer = row.right === 0 ? fact("wrong", make("bdi", {}, row.prediction), ", labelled ", make("bdi", {}, row.label ?? "")) : fact("", make("bdi", {}, row.prediction ?? row.target ?? ""));
-  const facts = make("span", { class: "facts" }, make("bdi", { class: "identity", title: row.id }, row.id), ...(row.error ? [fact("wrong", make("bdi", {}, row.error))] : [answer]), ...(row.error || row.trust === null ? [] : [fact("soft", `trust ${percent(row.trust)}`)]));
+  const facts = make("span", { class: "facts" }, make("bdi", { class: "identity", title: row.id }, row.id), ...(row.error ? [fact("wrong", make("bdi", {}, row.error))] : [answer]), ...(row.error || row.trust === null ? [] : [fact("soft", `trust ${percent(row.trust)}`)]), ...drawBadges(row));
   element.classList.toggle("failed", Boolean(row.error));
   element.setAttribute("aria-label", `${row.id}: ${row.error ?? row.prediction ?? ""}`);
   const maps = [...row.maps, ...(several && row.difference ? [row.difference] : [])];
@@ -330,6 +329,13 @@ async function fillRow(place, element) {
     element.replaceChildren(facts, make("span", { class: "units" }, ...maps.map((map, i) => (map ? drawUnits(map, row, i) : make("span", { class: "line soft" }, "not in this store")))));
   }
   element.dataset.filled = "";
+}
+
+// What makes the values of any of the stores doubtful, in a line.
+function drawBadges(row) {
+  const poor = row.error ? [] : row.marks.flatMap((marks) => Object.values(marks)).filter(({ mark }) => mark === "poor");
+  const words = [...new Set(poor.map(({ badge }) => badge))].join(", ");
+  return words ? [make("span", { class: "poor", title: words }, words)] : [];
 }
 
 const isMap = (map) => map?.view === "picture" || map?.view === "curve"; // drawn on a canvas
@@ -349,7 +355,7 @@ async function drawThumbs(row, maps) {
   }
   for (const [i, map] of maps.entries()) {
     const canvas = make("canvas", { class: "thumb", "aria-hidden": "true", width: 1, height: 1 });
-    if (map) await paintMap(canvas, map.scores, picture, i < row.maps.length && row.trust !== null && row.trust < LITTLE_TRUST);
+    if (map) await paintMap(canvas, map.scores, picture, i < row.maps.length && isSignless({ marks: row.marks[i] }));
     thumbs.push(canvas);
   }
   return thumbs;
@@ -363,7 +369,7 @@ async function paintMap(canvas, scores, picture, signless) {
 }
 
 function drawUnits(map, row, which) {
-  const signless = which < row.maps.length && row.trust !== null && row.trust < LITTLE_TRUST;
+  const signless = which < row.maps.length && isSignless({ marks: row.marks[which] });
   const words = map.units.map((unit, i) => {
     const value = map.scores[i];
     const kind = signless ? "magnitude" : value < 0 ? "against" : "for";

@@ -141,9 +141,9 @@ def _as_attribution(method: MethodView, explicand: torch.Tensor) -> Attribution:
     values = torch.from_numpy(np.array(method.scores, dtype=np.float32))[None]
     if values.ndim == 3 and explicand.ndim == 4:
         values = torch.nn.functional.interpolate(values[None], explicand.shape[-2:])[0]
-    trust = None if method.trust is None else torch.tensor([[method.trust]])
-    target = torch.zeros(1, dtype=torch.long)
-    return Attribution(values=values, explicand=explicand, target=target, output=torch.tensor([method.output]), trust=trust)
+    trust, output = method.numbers.get("trust"), torch.tensor([method.numbers.get("output", 0.0)])
+    known = None if trust is None else torch.tensor([[trust]])
+    return Attribution(values=values, explicand=explicand, target=torch.zeros(1, dtype=torch.long), output=output, trust=known)
 
 
 def _check_count(positions: Positions, what: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ig2._utils.files import make_subfolder, write_file
 from ig2.errors import InputError
-from ig2.runs.files import Writer, arrow, list_parts, lock_store, read_part
+from ig2.runs.files import Writer, list_parts, lock_store, read_part
 from ig2.runs.manifest import check_manifest, make_fingerprint, make_folder
 from ig2.runs.plan import Plan, Row, make_table
 
@@ -58,9 +58,8 @@ class Keeper:
                 if picture is not None:
                     make_subfolder(self.folder / INPUTS)
                     write_file(self.folder / INPUTS / identity, picture)
-                schema = self.plan.make_schema(row).append(arrow().field("origin", arrow().string()))
                 writer = Writer(self.folder, lambda rows, failed: None)
-                writer.add(make_table([{"id": identity, **row}], schema))
+                writer.add(make_table([{"id": identity, **row}], self.plan.make_schema(row)))
                 writer.close()
                 return identity
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ig2.attribution import LARGE_RESIDUAL, LITTLE_ARRIVAL, LITTLE_TRUST
 from ig2.explorer.maps import Map, match, read_map, subtract
 from ig2.report import InputView, MethodView, ReferenceView
+from ig2.report.content import show_cell
 from ig2.runs.aggregates import CURVE
+from ig2.verdict import NUMBERS
 from ig2.views import Numbers, Picture, View
 
 DIFFERENCE = "Difference"
@@ -38,7 +39,7 @@ def view_item(
     ]
     if len(methods) == 2:
         meaning = f"is the share of each value in {methods[0].name}, less that in {methods[1].name}"
-        methods.append(MethodView(DIFFERENCE, subtract(*matched), methods[0].output, None, None, meaning, {}))
+        methods.append(MethodView(DIFFERENCE, subtract(*matched), {}, {}, note=meaning))
     _, manifest, row, _ = entries[0]
     first = matched[0]
     against = row.get("against") or ()
@@ -72,24 +73,19 @@ def _find_class(number: Any, manifest: Mapping[str, Any]) -> str:
 def _view_method(
     name: str, manifest: Mapping[str, Any], row: Mapping[str, Any], scores: Numbers, stored_map: Map
 ) -> MethodView:
-    output = row.get("output")
     metrics = [metric for metric in manifest.get("metrics") or () if row.get(metric) is not None]
     curves = {metric: np.asarray(row[metric + CURVE], float) for metric in metrics if row.get(metric + CURVE) is not None}
-    spread = {} if row.get("spread") is None else {"spread": float(row["spread"])}
+    shown = {name: row[name] for name in row if name in (*metrics, "spread")}
+    extra = {name: show_cell(cell) for name, cell in shown.items() if cell is not None}
     references = _view_references(row, manifest, stored_map) if stored_map.scores.shape == scores.shape else ()
     return MethodView(
         name=name,
         scores=scores,
-        output=0.0 if output is None else float(output),
-        baseline_output=row.get("baseline_output"),
-        residual=row.get("residual"),
-        verdict=_judge(row),
+        numbers={name: float(row[name]) for name in NUMBERS if row.get(name) is not None},
         settings={name: manifest["fingerprint"].get(name) for name in ("method", "model", "settings", "source")},
         references=references,
         gradcf=_draw_gradcf(row, manifest),
-        trust=row.get("trust"),
-        arrival=row.get("arrival"),
-        metrics={metric: float(row[metric]) for metric in metrics} | spread,
+        extra=extra,
         metric_curves={metric: curve for metric, curve in curves.items() if np.isfinite(curve).all()},
     )
 
@@ -118,16 +114,3 @@ def _draw_gradcf(row: Mapping[str, Any], manifest: Mapping[str, Any]) -> Picture
         return None
     pixels = np.nan_to_num(np.asarray(ends[0], dtype=np.float64) * (255 / white)).round().clip(0, 255)
     return Picture(np.broadcast_to(np.moveaxis(pixels, 0, -1), (*pixels.shape[1:], 3)).astype(np.uint8))
-
-
-def _judge(row: Mapping[str, Any]) -> str:
-    relative, trust, arrival = row.get("relative_residual"), row.get("trust"), row.get("arrival")
-    if relative is None:
-        return "has no sum to compare with a change in the output"
-    small = relative < LARGE_RESIDUAL
-    verdict = f"sums to the change in the output within {relative:.1%}" if small else f"is off by {relative:.0%} of the change"
-    if trust is not None and trust < LITTLE_TRUST:
-        verdict += "; believe how strong its values are, and not their signs"
-    if arrival is not None and arrival < LITTLE_ARRIVAL:
-        verdict += f"; its paths ended with {1 - arrival:.0%} of the distance to the references left"
-    return verdict

@@ -392,14 +392,14 @@ const whatIf = (() => {
   function compareImages(former, isSame) {
     const shown = [];
     const limit = Math.max(after.map.limit, former?.map.limit ?? 0);
-    const signless = (fact) => (fact.trust !== null && fact.trust < LITTLE_TRUST ? "magnitude" : "signed");
+    const modeOf = (fact) => (isSignless(fact) ? "magnitude" : "signed");
     const add = (words, map, pixels, options) => {
       const canvas = make("canvas", { role: "img", "aria-label": `${words}: the map of values` });
       paint(canvas, pixels ?? readPixels(null, map.width, map.height), map, { opacity: pixels ? 0.75 : 1, cutoff: 0, ...options });
       shown.push(figure(words, canvas));
     };
-    if (former) add("Before", former.map, former.picture ?? editor.original(), { limit, mode: signless(former) });
-    add("After", after.map, after.picture, { limit, mode: signless(after) });
+    if (former) add("Before", former.map, former.picture ?? editor.original(), { limit, mode: modeOf(former) });
+    add("After", after.map, after.picture, { limit, mode: modeOf(after) });
     if (former && isSame && former.map.width === after.map.width && former.map.height === after.map.height) {
       const difference = measure(after.map.values.map((value, i) => value - former.map.values[i]), after.map.width, after.map.height, 0.99);
       // never stronger than ten times: of an input that was not changed, rounding is not a finding

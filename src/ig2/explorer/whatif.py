@@ -40,6 +40,7 @@ from ig2.runs.manifest import describe_model
 from ig2.runs.plan import MakeMethod, Plan, Row
 from ig2.runs.planning import make_plan
 from ig2.runs.sources import Item, Source
+from ig2.verdict import mark_row
 
 MOST_COUNT = 50  # references that a page may ask for
 MOST_CLASSES = 50  # of references, or to explain against
@@ -214,7 +215,7 @@ class WhatIf:
         against = [self.subject.label(number) for number in row.get("against") or ()]
         numbers = {name: _finite(row.get(name)) for name in NUMBERS}
         named = {name: name_class(row, name, self.manifest) for name in ("target", "prediction")}
-        return {**named, "against": against, **numbers}
+        return {**named, "against": against, **numbers, "marks": mark_row(row)}
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from ig2._engine.session import Distance, Evaluation
 from ig2._engine.task import Task
 from ig2._utils.checks import is_number
-from ig2.attribution import ARRIVED, LITTLE_ARRIVAL
 from ig2.errors import InputError, describe
 from ig2.paths.base import GrownPath, Memory, Pairs, Path, per_sample
+from ig2.verdict import ARRIVED, LITTLE_ARRIVAL
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from ig2._engine.inputs import Structured
 from ig2._utils.checks import check_choice, check_count
-from ig2.attribution import LITTLE_TRUST, Attribution
+from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
 from ig2.plots.labels import clean_text, format_number
+from ig2.verdict import find_rows, judge
 
 Array = NDArray[np.float64]
 # A spread below this share of its value is not shown: it could not be seen, and would be read as a finding.
@@ -69,8 +70,7 @@ def is_tiny(spread: Array, value: Array) -> NDArray[np.bool_]:
 
 def lacks_signs(result: Attribution) -> bool:
     """Return whether the signs of any explicand's map are unreliable."""
-    trust = result.median("trust")
-    return trust is not None and bool((trust < LITTLE_TRUST).any())
+    return bool(find_rows(judge(result), "signless"))
 
 
 def choose_kind(result: Attribution, kind: Signs | None) -> tuple[Signs, str]:

@@ -77,8 +77,7 @@ def build(
                 methods=methods,
             )
         )
-    verdicts = {name: attribution.verdict for name, attribution in attributions.items()}
-    return Content(title, subject.name, tuple(inputs), dict(details or {}), verdicts=verdicts, scale=scale)
+    return Content(title, subject.name, tuple(inputs), dict(details or {}), scale=scale)
 
 
 def build_language(
@@ -138,10 +137,7 @@ def build_language(
                 measure=str(settings.get("output", "")),
             )
         )
-    verdicts = {method: attribution.verdict.replace("explicands", "targets")}
-    return Content(
-        title, str(settings["lm"]), tuple(inputs), dict(details or {}), verdicts=verdicts, is_crossed=len(inputs) > 1
-    )
+    return Content(title, str(settings["lm"]), tuple(inputs), dict(details or {}), is_crossed=len(inputs) > 1)
 
 
 class _Shown(Protocol):
@@ -183,6 +179,7 @@ def _view_method(
     """Return one method's view of each input of a batch."""
     scores = subject.scores(batch, attribution)
     references = [()] * len(scores) if contrast is None else _view_references(subject, batch, attribution, contrast)
+    numbers = {name: values.tolist() for name, values in attribution.numbers.items()}
     views = []
     for i in range(len(scores)):
         row = attribution[i]
@@ -191,26 +188,15 @@ def _view_method(
             MethodView(
                 name=name,
                 scores=scores[i],
-                output=float(row.output),
-                baseline_output=_average(row.baseline_output),
-                residual=_average(row.residual),
-                verdict=row.verdict,
+                numbers={name: values[i] for name, values in numbers.items()},
                 settings=row.settings,
                 output_curve=_pick_curves(row.output_curve, row.weights),
                 distance_curve=_pick_curves(row.distance_curve, row.weights),
                 references=references[i],
                 gradcf=None if gradcf is None else subject.view_sample(gradcf),
-                trust=_average(row.median("trust")),
-                arrival=_average(row.median("arrival")),
-                reference_output=_average(row.reference_outputs, row.weights),
             )
         )
     return views
-
-
-def _average(values: Tensor | None, weights: Tensor | None = None) -> float | None:
-    """Return the weighted mean over references."""
-    return None if values is None else float(values.mean() if weights is None else (weights * values).sum())
 
 
 def _pick_curves(curves: Tensor | None, weights: Tensor | None) -> Numbers | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ig2._utils.checks import is_number
 from ig2.errors import InputError, describe
+from ig2.verdict import Finding, judge_columns, mark_row, put_in_words
 from ig2.views import Numbers, View, Words
 
 
@@ -35,22 +36,35 @@ class MethodView:
 
     name: str
     scores: Numbers  # as the input's view takes it
-    output: float  # f(x)
-    baseline_output: float | None
-    residual: float | None
-    verdict: str  # what the residual, the trust and the arrival mean, in a sentence
+    numbers: dict[str, float]  # those of `ig2.verdict.Columns` that are known; none of what is no attribution
     settings: dict[str, Any]
     output_curve: Numbers | None = None  # (R, k + 1), from the explicand to the baseline
     distance_curve: Numbers | None = None  # (R, k + 1)
     references: tuple[ReferenceView, ...] = ()
     gradcf: View | None = None  # the first reference's counterfactual
-    trust: float | None = None  # how well gradients predicted the output, the median over references
-    arrival: float | None = None  # the share of the distance the paths covered, the median over references
-    reference_output: float | None = None  # f at the references, the mean over them
-    metrics: dict[str, float] = field(default_factory=dict)  # its scores, by name
     metric_curves: dict[str, Numbers] = field(default_factory=dict)  # (k + 1,), from none to all of the features
     spans: dict[str, float] = field(default_factory=dict)  # sums over sentences, messages or documents, by name
     question: str = ""  # what its references ask
+    note: str = ""  # of what has no numbers, in place of findings
+    extra: dict[str, float | str] = field(default_factory=dict)  # its scores, by name
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """How far it can be believed."""
+        return judge_columns({name: [number] for name, number in self.numbers.items()})
+
+    @property
+    def verdict(self) -> str:
+        """The same in words."""
+        return put_in_words(self.findings)
+
+    def mark(self, reference: ReferenceView | None = None) -> dict[str, dict[str, str]]:
+        """Return the marks of its numbers, or of one reference alone, by their topics."""
+        if reference is None:
+            return mark_row(self.numbers)
+        own = {name: getattr(reference, name) for name in ("residual", "trust", "arrival")}
+        shared = {name: self.numbers.get(name) for name in ("output", "complete")}
+        return mark_row({**own, **shared, "baseline_output": reference.output})
 
     @property
     def is_against(self) -> bool:
@@ -104,7 +118,7 @@ class Index:
     entries: tuple[IndexEntry, ...]
     details: dict[str, str] = field(default_factory=dict)  # as those of `Content`
     skipped: tuple[SkippedView, ...] = ()
-    verdicts: tuple[tuple[str, str, str], ...] = ()  # a method, its verdict, and the worst of its marks
+    verdicts: dict[str, tuple[Finding, ...]] = field(default_factory=dict)  # on all inputs, by method
     scale: float = 0.0
 
 
@@ -117,9 +131,19 @@ class Content:
     inputs: tuple[InputView, ...]
     details: dict[str, str] = field(default_factory=dict)  # versions, seed, when
     skipped: tuple[SkippedView, ...] = ()
-    verdicts: dict[str, str] = field(default_factory=dict)  # by method, on all inputs; by default those on each
     scale: float = 0.0  # the pixels that maps are blurred by when the page opens; its slider changes it, the scores stay
     is_crossed: bool = False  # the inputs are the targets of one text: shown as a map of its words × targets
+
+    @property
+    def verdicts(self) -> dict[str, tuple[Finding, ...]]:
+        """How far each method can be believed, by its name: one verdict on all inputs that it explains."""
+        views: dict[str, list[MethodView]] = {}
+        for method in (method for input in self.inputs for method in input.methods):
+            views.setdefault(method.name, []).append(method)
+        return {
+            name: judge_columns({number: [view.numbers.get(number) for view in of] for number in of[0].numbers})
+            for name, of in views.items()
+        }
 
     def check(self) -> None:
         """Check that the page can show the content, as `render` and `write` do.
@@ -141,11 +165,20 @@ class Content:
             _check_fields(input, where, shape)
             for method in input.methods:
                 _check_fields(method, f"{method.name} of {where}", shape)
-                for name, numbers in (method.metrics | method.metric_curves | method.spans).items():
+                known = {name: number for name, number in method.numbers.items() if name != "relative_residual"}
+                for name, numbers in (known | method.metric_curves | method.spans).items():
                     if not np.isfinite(numbers).all():
                         raise InputError(f"{name} of {method.name} of {where} has numbers that are not finite")
                 for reference in method.references:
                     _check_fields(reference, f"reference {reference.label!r} in {method.name} of {where}", shape)
+
+
+def show_cell(cell: Any) -> float | str:
+    """Return a cell of a store as the report shows it: a finite number, or in words."""
+    if isinstance(cell, str):
+        return cell
+    array = np.asarray(cell)
+    return float(array) if array.ndim == 0 and np.isfinite(array) else describe(cell)
 
 
 def _check_view(view: View, where: str, scores: Numbers) -> tuple[int, ...]:

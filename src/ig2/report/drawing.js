@@ -42,6 +42,9 @@ function percent(share) {
   return `${minus}${(100 * size).toFixed(size >= 0.1 || !size ? 0 : 1)}\u00a0%`;
 }
 
+// Whether the signs of what was judged are not to be believed.
+const isSignless = ({ marks }) => marks.trust?.mark === "poor";
+
 // -- the scores -------------------------------------------------------------------------------------------------------
 
 async function unpack(scores) {

@@ -7,14 +7,14 @@ import hashlib
 import io
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ig2.attribution import EXACT, LARGE_RESIDUAL, LITTLE_ARRIVAL, LITTLE_TRUST
 from ig2.errors import describe, import_extra
 from ig2.report.content import InputView, MethodView, ReferenceView
+from ig2.verdict import NUMBERS
 from ig2.views import Curve, Image, Numbers, Picture, View
 
 # A reference's own map is a small picture beside the main one, and there may be hundreds: at most this many pixels a side.
@@ -87,6 +87,10 @@ def encode_view(view: View | None, pictures: PictureStore, side: int | None = No
     return fields
 
 
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
+
+
 def _round(values: Numbers) -> list[list[float]]:
     """Return a curve in four digits, more than can be seen."""
     return [[float(f"{value:.4g}") for value in row] for row in values]
@@ -94,8 +98,10 @@ def _round(values: Numbers) -> list[list[float]]:
 
 def _encode_method(method: MethodView, view: View, pictures: PictureStore) -> dict[str, Any]:
     return {
-        **vars(method),
-        "marks": mark_method(method),
+        **{name: value for name, value in vars(method).items() if name != "numbers"},
+        **{name: _finite(method.numbers.get(name)) for name in NUMBERS},
+        "verdict": method.verdict,
+        "marks": method.mark(),
         "is_against": method.is_against,
         "scores": _encode_scores(method.scores),
         "settings": _encode_settings(method.settings),
@@ -115,35 +121,11 @@ def _encode_reference(reference: ReferenceView, method: MethodView, view: View, 
             scores = pack_map(pool_map(reference.scores, view), REFERENCE_BITS)
     return {
         **vars(reference),
-        "marks": _mark(reference, method.output - reference.output, bool(method.settings.get("complete"))),
+        "marks": method.mark(reference),
         "view": encode_view(reference.view, pictures, REFERENCE_PICTURE_SIDE),
         "gradcf": encode_view(reference.gradcf, pictures, REFERENCE_PICTURE_SIDE),
         "scores": scores,
     }
-
-
-def mark_method(method: MethodView) -> dict[str, str]:
-    """Return a mark for a method's residual, trust and arrival for one input: "good", "poor", or "none" for neither."""
-    change = None if method.baseline_output is None else method.output - method.baseline_output
-    return _mark(method, change, bool(method.settings.get("complete")))
-
-
-def worst_mark(marks: Iterable[str]) -> str:
-    """Return the worst of several marks."""
-    return max(["none", *marks], key=("none", "good", "poor").index)
-
-
-def _mark(view: MethodView | ReferenceView, change: float | None, is_complete: bool) -> dict[str, str]:
-    marks = {}
-    if view.residual is not None and change is not None:
-        size = abs(view.residual)
-        # a sum that adds up by construction is no sign of anything; one that does not, in spite of it, is a bad one
-        says_nothing = not change or (is_complete and size < EXACT * abs(change))
-        marks["residual"] = "none" if says_nothing else "good" if size < LARGE_RESIDUAL * abs(change) else "poor"
-    for name, share, little in (("trust", view.trust, LITTLE_TRUST), ("arrival", view.arrival, LITTLE_ARRIVAL)):
-        if share is not None:
-            marks[name] = "good" if share >= little else "poor"
-    return marks
 
 
 def _encode_scores(scores: Numbers) -> Any:

@@ -103,10 +103,9 @@ const pictures = (of = input()) => of.pictures ?? report.pictures;
 let content = null; // of the input shown, once it is unpacked
 
 // Maps are compared, so all of an input are shown in one mode: without signs where those of any are not to be believed.
-const signless = (view) => view?.marks.trust === "poor";
 const chosen = () => method().references[state.reference]; // if one is
 const shownView = () => chosen() ?? method();
-const mode = () => state.mode ?? (input().methods.some(signless) || signless(chosen()) ? "magnitude" : "signed");
+const mode = () => state.mode ?? (input().methods.some(isSignless) || isSignless(shownView()) ? "magnitude" : "signed");
 
 const sigma = () => (input().view.name === "picture" ? state.scale : 0); // of the blur, in pixels of the input
 const blurred = () => `blurred by ${count(sigma(), "pixel")}`;
@@ -184,15 +183,15 @@ function drawLegend() {
 // Why there are no signs, or why not to believe them; and what a map of strength hides if all of it is of one sign.
 function drawCaution(withSigns) {
   const view = shownView();
-  const others = input().methods.filter(signless).map(({ name }) => make("bdi", {}, name));
+  const others = input().methods.filter(isSignless).map(({ name }) => make("bdi", {}, name));
   const caution = one(".caution", section());
   const like = others.flatMap((name, i) => (i ? [", ", name] : [name]));
   const words =
-    signless(view) && withSigns ? [`Do not believe the signs: trust is ${percent(view.trust)}.`]
-    : signless(view) ? [`Strength without signs: trust is ${percent(view.trust)}, so for and against cannot be told apart.`]
+    isSignless(view) && withSigns ? [`Do not believe the signs: trust is ${percent(view.trust)}.`]
+    : isSignless(view) ? [`Strength without signs: trust is ${percent(view.trust)}, so for and against cannot be told apart.`]
     : others.length && !withSigns && state.mode === null ? ["Strength without signs, as in the map it is compared with: ", ...like, "."]
     : [];
-  if (view.is_against && !signless(view)) {
+  if (view.is_against && !isSignless(view)) {
     const fell = view.baseline_output !== null && view.output < view.baseline_output;
     const there = view.references.length ? "references" : "baseline";
     const why = fell ? `, since the output explained is lower here than at the ${there}.` : ".";
@@ -373,7 +372,7 @@ function drawCrossed() {
   const grid = one(".crossed");
   if (!grid) return;
   const views = report.inputs.map(({ methods }) => methods[Math.min(state.method, methods.length - 1)]);
-  const mode = state.mode ?? (views.some(signless) ? "magnitude" : "signed");
+  const mode = state.mode ?? (views.some(isSignless) ? "magnitude" : "signed");
   const largest = Math.max(...views.flatMap(({ scores }) => scores.map(Math.abs))) || 1;
   const places = 2 - Math.floor(Math.log10(largest)); // as many for all, so that they stand below each other
   const plain = (value) => (places >= 0 && places < 6 ? value.toFixed(places).replace("-", "−") : number(value));
@@ -524,12 +523,19 @@ function choose(reference) {
 // Of the chosen reference, or of all together.
 function drawSums() {
   const [whole, view, reference] = [method(), shownView(), chosen()];
-  const { output, settings } = whole;
+  const { output } = whole;
   const baseline = reference ? reference.output : whole.baseline_output;
   const row = (name, value, mark = "", ...rest) =>
     make("div", { class: mark }, make("dt", {}, name), make("dd", {}, make("span", { class: "number" }, value), " ", ...rest));
   const aside = (text) => make("span", { class: "share" }, `· ${text}`);
+  // a number with its mark; in words, where they say more than it does
+  const judged = (name, value, share = []) => {
+    const { mark = "", badge } = view.marks[name] ?? {};
+    const words = share.length && mark !== "none" ? share : !badge || mark === "good" ? [] : [aside(badge)];
+    return row(nameMetric(name), value, mark, ...words);
+  };
   const rows = [];
+  const shown = new Set();
   if (baseline !== null && view.residual !== null) {
     const change = output - baseline;
     const total = change + view.residual;
@@ -544,17 +550,16 @@ function drawSums() {
     const relative = Math.abs(view.residual / change);
     const none = relative < 1e-5 || view.residual === 0; // what float32 leaves of nothing
     const share = none || !change ? [] : [aside(`${percent(relative)} of the change`)];
-    const built = settings.complete && view.marks.residual === "none" ? [aside("by construction")] : share;
-    rows.push(row("Residual", none ? "none" : number(view.residual), view.marks.residual, ...built));
+    rows.push(judged("residual", none ? "none" : number(view.residual), share));
+    shown.add("residual");
   }
-  const { trust, arrival } = view;
-  const little = { trust: "strength only", arrival: arrival < 0 ? "ended beyond it" : "ended on the way" };
-  for (const [name, share] of Object.entries({ trust, arrival })) {
-    if (share === null) continue;
-    const poor = view.marks[name] === "poor" ? [aside(little[name])] : [];
-    rows.push(row(name[0].toUpperCase() + name.slice(1), percent(share), view.marks[name], ...poor));
+  for (const name of ["trust", "arrival"]) {
+    if (view[name] === null) continue;
+    rows.push(judged(name, percent(view[name])));
+    shown.add(name);
   }
-  if (!reference) for (const [name, value] of Object.entries(whole.metrics)) rows.push(row(nameMetric(name), number(value)));
+  for (const [name, { mark, badge }] of Object.entries(view.marks)) if (mark === "poor" && !shown.has(name)) rows.push(row(nameMetric(name), badge, mark));
+  for (const [name, value] of reference ? [] : Object.entries(whole.extra)) rows.push(row(nameMetric(name), typeof value === "number" ? number(value) : value));
   const several = !reference && whole.references.length > 1;
   const ends = several ? ["its baselines on average", "its references on average"] : ["its baseline", "its reference"];
   const outputs = Object.entries({ "the input": output, [ends[0]]: baseline, [ends[1]]: view.reference_output });
@@ -563,7 +568,7 @@ function drawSums() {
     make("h3", {}, "Does it add up?"),
     ...(reference ? [make("p", { class: "meaning" }, "Contrasted with ", make("bdi", {}, reference.label), " alone.")] : []),
     make("dl", {}, ...rows),
-    make("p", { class: "meaning" }, `Output: ${known.join(", ")}.`),
+    ...(known.length ? [make("p", { class: "meaning" }, `Output: ${known.join(", ")}.`)] : []),
   );
   drawEnd(reference ?? whole.references[0]);
 }

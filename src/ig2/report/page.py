@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
 from os import PathLike
@@ -14,7 +14,8 @@ from typing import Any
 from ig2._utils.files import write_file
 from ig2.errors import import_extra
 from ig2.report.content import Content, Index, IndexEntry, InputView
-from ig2.report.encoding import MAP_BITS, REFERENCE_BITS, PictureStore, block_side, encode_input, mark_method, worst_mark
+from ig2.report.encoding import MAP_BITS, REFERENCE_BITS, PictureStore, block_side, encode_input
+from ig2.verdict import LITTLE_ARRIVAL, LITTLE_TRUST, advise, mark, say
 from ig2.views import Picture
 
 FILTER_FROM = 12  # inputs: fewer are seen at a glance
@@ -60,16 +61,10 @@ def render(content: Content, shared: str | None = None) -> str:
     inputs = [encode_input(view, pictures) for view in content.inputs]
     views = list(zip(content.inputs, inputs, strict=True))
     entries = [IndexEntry(view.name, view.view.name, view.target, data["view"].get("pixels")) for view, data in views]
-    verdicts = [
-        (method.name, content.verdicts.get(method.name, method.verdict), worst_mark(mark_method(method).values()))
-        for view in content.inputs
-        for method in view.methods
-    ]
     return _render_page(
         environment,
         content,
         entries,
-        verdicts,
         {"inputs": inputs, "pictures": pictures.urls, "scale": content.scale},
         inputs=content.inputs,
         is_crossed=content.is_crossed,
@@ -83,7 +78,7 @@ def render_index(index: Index) -> str:
     files = [entry.file for entry in index.entries]
     data = {"inputs": [], "pictures": [], "scale": index.scale, "files": files}
     folder = str(files[0]).partition("/")[0]
-    return _render_page(_open_templates(), index, index.entries, index.verdicts, data, inputs=(), sections=(), files=folder)
+    return _render_page(_open_templates(), index, index.entries, data, inputs=(), sections=(), files=folder)
 
 
 def render_details(view: InputView, file: str, scale: float = 0.0) -> str:
@@ -132,7 +127,6 @@ def _render_page(
     environment: Any,
     content: Content | Index,
     entries: Sequence[IndexEntry],
-    verdicts: Iterable[tuple[str, str, str]],
     data: dict[str, Any],
     files: str | None = None,
     shared: str | None = None,
@@ -148,7 +142,9 @@ def _render_page(
     page: str = environment.get_template("page").render(
         content=content,
         entries=entries,
-        verdicts=_join_verdicts(verdicts),
+        verdicts=_word_verdicts(content),
+        little_trust=LITTLE_TRUST,
+        little_arrival=LITTLE_ARRIVAL,
         data=data,
         files=files,
         scale=content.scale,
@@ -185,15 +181,20 @@ def _word_input(view: InputView, data: dict[str, Any]) -> dict[str, Any]:
     return {"settings": settings, "precision": precision}
 
 
-def _join_verdicts(verdicts: Iterable[tuple[str, str, str]]) -> list[dict[str, Any]]:
-    """Return each verdict once, with its methods and the worst of their marks for any input."""
-    joined: dict[str, dict[str, Any]] = {}
-    for name, text, mark in verdicts:
-        sentence, _, advice = text.replace("explicands", "inputs").strip().rstrip(".").partition(": ")
-        verdict = joined.setdefault(sentence, {"sentence": sentence, "advice": advice, "names": {}, "mark": "none"})
-        verdict["names"][name] = None
-        verdict["mark"] = worst_mark([verdict["mark"], mark])
-    return list(joined.values())
+def _word_verdicts(content: Content | Index) -> list[dict[str, Any]]:
+    """Return each verdict once, in words, with the methods it is on and its mark."""
+    noun, notes = "input", dict[str, str]()
+    if isinstance(content, Content):
+        noun = "target" if content.is_crossed else noun
+        notes = {method.name: method.note for input in content.inputs for method in input.methods}
+    joined: dict[tuple[str, ...], list[str]] = {}
+    for name, findings in content.verdicts.items():
+        sentence = say(findings, noun) or notes.get(name, "")
+        joined.setdefault((sentence, advise(findings), mark(findings)), []).append(name)
+    return [
+        {"sentence": sentence, "advice": advice, "mark": worst, "names": names}
+        for (sentence, advice, worst), names in joined.items()
+    ]
 
 
 def list_settings(settings: Any, name: str = "") -> Iterator[tuple[str, str]]:

@@ -28,8 +28,8 @@ MOST_SKETCHES = 512  # features with quantiles
 MOST_WORDS = 10_000  # the first different words of a run; later ones are not counted
 ROWS_AT_ONCE = 256  # taken as arrays: one by one, a row of 14 × 14 values took 107 µs, so it takes 29
 POOLED_AT_ONCE = 2**15  # numbers, which stay in the cache: photos of 224 × 224 pixels took 18 times longer 256 at once
-# with those of `ig2.attribution.MEDIANS`, which would import PyTorch
-SCALARS = (
+# Numbers of a row that are averaged, as all metrics are.
+AVERAGED = (
     "output", "baseline_output", "residual", "relative_residual", "trust", "arrival", "stuck", "finished", "spread",
 )  # fmt: skip
 CURVE = "_curve"  # the end of the name of a column with curves
@@ -250,7 +250,7 @@ class Aggregates:
         self.rows += len(parts)
         for part in parts:
             part.count += 1
-        names = [name for name in (*SCALARS, *metrics) if name in columns]
+        names = [name for name in (*AVERAGED, *metrics) if name in columns]
         numbers = np.array([columns[name] for name in names], dtype=np.float64)  # None becomes NaN
         numbers = numbers.reshape(len(names), len(parts)).T
         buckets = _find_buckets(np.nan_to_num(numbers)).tolist()
@@ -379,7 +379,7 @@ class Aggregates:
 def find_columns(metrics: Iterable[str]) -> set[str]:
     """Return the columns of a store that aggregates require; reading the others takes longer than these."""
     scores = [name for metric in metrics for name in (metric, metric + CURVE)]
-    return {"id", "target", *SCALARS, *scores, "units", "values", "values_shape", "regions"}
+    return {"id", "target", *AVERAGED, *scores, "units", "values", "values_shape", "regions"}
 
 
 def _write_sketch(sketch: Sketch) -> list[Any]:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ig2._utils.suggestions import ChoiceError, suggest
-from ig2.attribution import MEDIANS
 from ig2.errors import IG2Warning, InputError, describe
 from ig2.methods import Method
 from ig2.modalities.base import extract_tensor
@@ -19,7 +18,6 @@ from ig2.modalities.language import LanguageModel, OtherPrompts, TextReferences
 from ig2.modalities.modality import Modality
 from ig2.modalities.text.modality import TEXTS
 from ig2.model import Preparation, wrap
-from ig2.runs.files import arrow
 from ig2.runs.plan import REFERENCE_VALUES, Finish, Loaded, Plan, Row, describe_failure
 from ig2.runs.sources import Source, find_source, split_label
 
@@ -108,14 +106,7 @@ class PromptPlan(Plan):
             row["prediction_name"] = repr(self.lm.predict(prompt, 1)[0][0])
         elif question["target"] is None:  # then what is explained is what is predicted
             row["prediction_name"] = attribution.names.name_output(row["target"])
-        for name in ("output", "baseline_output", "residual", "relative_residual"):
-            numbers = getattr(attribution, name)
-            if numbers is not None:
-                row[name] = float(numbers[0])
-        for name in MEDIANS:
-            medians = attribution.median(name)
-            if medians is not None:
-                row[name] = float(medians[0])
+        row |= {name: float(numbers[0]) for name, numbers in attribution.numbers.items()}
         if self.values == "none":
             return row
         row["values"] = explanation.word_scores[0].astype(np.float32)
@@ -129,9 +120,6 @@ class PromptPlan(Plan):
             if attribution.trust is not None:
                 row["reference_trust"] = attribution.trust[0].double().tolist()
         return row
-
-    def make_schema(self, row: Row) -> Any:
-        return super().make_schema(row).append(arrow().field("measure", arrow().string()))
 
     def _describe_label(self, label: Any) -> Row:
         """Return the expected continuation, in the form of predictions, so that the two can be compared."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ig2._engine.session import Kept
 from ig2._engine.task import scores
-from ig2.attribution import MEDIANS, Attribution
+from ig2.attribution import Attribution
 from ig2.errors import IG2Error, IG2Warning, InputError, reason
 from ig2.groups import Groups
 from ig2.methods import Grid, Method
@@ -27,11 +27,12 @@ from ig2.modalities.samples import Sample
 from ig2.modalities.text.sentences import TextBatch, TextSubject
 from ig2.model import Model
 from ig2.names import name_output
-from ig2.runs.aggregates import CURVE, SCALARS
+from ig2.runs.aggregates import CURVE
 from ig2.runs.files import arrow, clean_text
 from ig2.runs.sources import Item, Source, split_label
 from ig2.runs.store import SHAPE
 from ig2.targets import Target
+from ig2.verdict import NUMBERS
 
 MakeMethod = Callable[[Subject | None, Batch], Method]
 Row = dict[str, Any]
@@ -46,6 +47,7 @@ OF_REFERENCES = ("reference_outputs", "reference_trust")
 INTEGERS = ("label", "target", "prediction")
 LARGEST = 2**63 - 1  # of them; a larger label, a hash for example, is a text
 TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name")
+SCALARS = (*NUMBERS, "spread")
 COLUMNS = (
     *TEXTS, *INTEGERS, *SCALARS, *OF_REFERENCES, REFERENCE_VALUES, "reference_labels", SHAPE, "against", "units", "cells",
     "values", "regions", "gradcf", "measure",
@@ -298,10 +300,7 @@ class Plan:
             tensors["prediction"] = prediction
         if attribution.against is not None:
             tensors["against"] = attribution.against.reshape(len(batch), -1)
-        summed = replace(attribution, values=attribution.total[:, None])  # once: residuals are made of the sums
-        numbers = {name: getattr(summed, name) for name in ("output", "baseline_output", "residual", "relative_residual")}
-        numbers |= {name: attribution.median(name) for name in MEDIANS}
-        tensors |= {name: tensor for name, tensor in numbers.items() if tensor is not None}
+        tensors |= attribution.numbers
         if attribution.spread is not None:
             parts = [find_tensor(attribution, part) for part in (attribution.spread, None)]
             sizes = [part.abs().flatten(1).sum(dim=1, dtype=torch.float64) for part in parts]
@@ -353,9 +352,9 @@ class Plan:
         for name in ("spread", *self.metrics):
             if name in columns:
                 columns[name] = [number if np.isfinite(number) else None for number in columns[name]]
-        for name in ("gradcf", *(metric + CURVE for metric in self.metrics)):
-            if name in tensors:
-                columns[name] = tensors[name].float().numpy()
+        for name, tensor in tensors.items():
+            if name in ("gradcf", *(metric + CURVE for metric in self.metrics)):
+                columns[name] = tensor.float().numpy()
         if question is not None:
             name_class = name_output if self.subject is None else self.subject.label
             columns["target_name"] = [question.describe(row, name_class) for row in range(len(batch))]
@@ -450,7 +449,15 @@ class Plan:
                 element = pyarrow.from_numpy_dtype(row[name].dtype)
                 flat = name == "values" and ragged
                 types[name] = pyarrow.list_(element) if flat else pyarrow.fixed_shape_tensor(element, row[name].shape)
-        return pyarrow.schema(types)
+        return pyarrow.schema(types | {name: _find_type(cell) for name, cell in row.items() if name not in types})
+
+
+def _find_type(cell: Any) -> Any:
+    """Return the Arrow type of a column, from a cell."""
+    pyarrow = arrow()
+    if isinstance(cell, np.ndarray):
+        return pyarrow.fixed_shape_tensor(pyarrow.from_numpy_dtype(cell.dtype), cell.shape)
+    return pyarrow.string() if isinstance(cell, str) else pyarrow.float64()
 
 
 def make_table(rows: Sequence[Row], schema: Any) -> Any:

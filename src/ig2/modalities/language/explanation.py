@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ig2.attribution import LITTLE_TRUST, Attribution
+from ig2.attribution import Attribution
 from ig2.errors import import_extra
 from ig2.modalities.language.prompts import Prompt
+from ig2.verdict import find_rows, judge
 
 Scores = NDArray[np.float64]
 NAMED = 3  # words in a sentence
@@ -59,16 +60,15 @@ class Explanation:
     @property
     def sentences(self) -> list[str]:
         """Each row in a sentence: the explained output, the words that support it, and those that oppose it."""
-        trust = self.attribution.median("trust")
+        signless = find_rows(judge(self.attribution), "signless")
         lines = []
         for row, (explained, scores) in enumerate(zip(self.explained, self.word_scores, strict=True)):
-            signed = trust is None or float(trust[row]) >= LITTLE_TRUST
             order = np.argsort(-np.abs(scores), kind="stable")
             strong = [i for i in order if abs(scores[i]) >= MINOR * np.abs(scores).max() and scores[i]]
             if not strong:
                 lines.append(f"{explained}: no word has a share")
                 continue
-            if not signed:
+            if row in signless:
                 listed = _list_words(self.prompt.words, np.abs(scores), strong, "")
                 lines.append(f"{explained}, mostly by {listed} (strengths; their signs are not to be believed)")
                 continue

@@ -12,7 +12,6 @@ from torch import Tensor
 from ig2._engine.inputs import Fixed, working_dtype
 from ig2._utils.checks import check_count
 from ig2._utils.suggestions import suggest
-from ig2.attribution import Cost
 from ig2.errors import InputError, describe
 from ig2.methods import DeepSHAP, Method, PathMethod
 from ig2.modalities.language.explanation import Explanation
@@ -35,6 +34,7 @@ from ig2.modalities.text.sentences import UNLIMITED, _are_close
 from ig2.model import Model, Preparation, wrap
 from ig2.names import Names
 from ig2.paths import GradPath, Straight, UniformWords
+from ig2.result import Cost
 
 # Of the tokens of a prompt, the share in front of the first that moves from which they are run once and for all. Less saves
 # less than the checks and another attention kernel may cost.
