@@ -126,6 +126,8 @@ def pathless():
         return method(name, scores, found, curves=False, settings={"method": name})
 
     shown = compare("Strata", -rng.random(size), ("zebra", "pizza")), compare("DeepSHAP", rng.normal(size=size), ("zebra",))
+    own = {"note": "drawn <i>twice</i>", "extra": {"fur": 3.0, "hue": "<b>red</b>"}}
+    shown = replace(shown[0], **own, numbers={**shown[0].numbers, "strength": 0.0, "residual": 0.0}), shown[1]
     return Content("A report", "a small network", (replace(digit(target="tiger cat"), methods=shown),))
 
 

@@ -5,7 +5,7 @@ import pickle
 import struct
 import sys
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +310,90 @@ def test_moving_to_a_device_keeps_the_types():
     assert_equal(result.to("cpu"), result)
     assert_equal(result.to(torch.device("cpu")), result)
     assert next(iter(result.to("meta").values)).device.type == "meta"
+
+
+# -- fields of one's own -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Measured(Attribution):
+    """An attribution with more fields."""
+
+    depth: Tensor | None = None
+    places: list[str] | None = None
+    unit: str = field(default="", metadata={"unrowed": True})
+    version: int = field(default=0, metadata={"unrowed": True})
+
+
+def measured() -> Measured:
+    result = full()
+    own = {name.name: getattr(result, name.name) for name in fields(result)}
+    own |= {"extra": {"age": torch.arange(5.0), "hue": ["red", "blue", "grey", "red", ""], "box": torch.rand(5, 4)}}
+    own |= {"note": "drawn twice", "depth": torch.rand(5, 2), "places": list("abcde"), "unit": "mm"}
+    return Measured(**own)
+
+
+def test_fields_of_ones_own_go_wherever_the_others_go(tmp_path: Path):
+    result = measured()
+    result.save(tmp_path / "a")
+    loaded = Measured.load(tmp_path / "a")
+    joined = Measured.join([result[:2], result[[2]], result[3:]])
+    for same in (loaded, joined, result.to("cpu"), result[:]):
+        assert type(same) is Measured and list(same.extra) == ["age", "hue", "box"]
+        assert_equal(same, result)
+        assert (same.extra["hue"], same.places, same.unit, same.note) == (
+            result.extra["hue"], list("abcde"), "mm", "drawn twice",
+        )  # fmt: skip
+    part = result[[3, 1]]
+    assert part.extra["age"].tolist() == [3, 1] and part.extra["hue"] == ["red", "blue"] and part.places == ["d", "b"]
+    assert torch.equal(part.extra["box"], result.extra["box"][[3, 1]]) and torch.equal(part.depth, result.depth[[3, 1]])
+    assert result.to("meta").extra["age"].device.type == "meta"
+    assert result.smooth(0).extra is result.extra and result.unit == "mm"
+
+
+def test_notes_that_differ_are_joined_and_other_differences_are_refused():
+    one, two = full()[:1], full()[1:]
+    assert Attribution.join([one, two]).note == ""
+    assert Attribution.join([replace(one, note="a"), two, replace(two, note="b"), replace(one, note="a")]).note == "a; b"
+    for extra in ({}, {"b": [1]}, {"a": [1], "b": [1]}):
+        parts = [replace(one, extra={"a": [1]}), replace(one, extra=extra)]
+        for pair in (parts, parts[::-1]):
+            refuses(InputError, "cannot join: extra differ", lambda pair=pair: Attribution.join(pair))
+    own = measured()
+    refuses(InputError, "version differ.*1.*2", lambda: Measured.join([replace(own, version=1), replace(own, version=2)]))
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ({"age": torch.zeros(4)}, r"extra\['age'\] is Tensor float32 \(4,\): .* a row for each of 5 explicands"),
+        ({"age": [1, 2]}, "is list of 2"),
+        ({"age": torch.tensor(1.0)}, "a row for each"),
+        ({"age": "young"}, "is 'young'"),
+        ({"an age": [1] * 5}, "expected a name"),
+        ({"age": [1, 2, 3, 4, [5]]}, "a list of texts or one of numbers"),
+        ({"age": [1, 2, 3, 4, "5"]}, "a list of texts or one of numbers"),
+        ({"age": [None] * 5}, "a list of texts or one of numbers"),
+    ],
+)
+def test_fields_of_ones_own_that_have_no_rows_are_refused(extra: Any, words: str):
+    refuses(InputError, words, lambda: replace(full(), extra=extra))
+
+
+@dataclass(frozen=True)
+class Remarking(ig2.Gradient):
+    """A method with fields of its own."""
+
+    def run(self, task: Any, references: Any, keep: Any) -> Result:
+        found = super().run(task, references, keep)
+        return replace(found, note="made once", extra={"slope": found.values.norm(dim=1), "kind": ["steep"] * len(task)})
+
+
+def test_a_method_returns_fields_of_its_own():
+    found = Remarking()(network(), X)
+    assert found.note == "made once" and found.extra["kind"] == ["steep"] * 5
+    assert torch.allclose(found.extra["slope"], found.values.norm(dim=1))
+    assert "  note      made once\n" in repr(found) and "  kind      steep; steep; steep; steep; …\n" in repr(found)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

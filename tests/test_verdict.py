@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ig2.cli.output import print_verdict
 from ig2.explorer import Collection
 from ig2.explorer.site import export_site
 from ig2.modalities.base import Batch, Subject
-from ig2.report import build, render
+from ig2.report import Content, build, render
 from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
 from ig2.runs.plan import Plan, make_table
 from ig2.runs.sources import find_source
@@ -235,3 +236,25 @@ def test_a_run_that_found_state_in_a_part_is_complete_in_none_of_it() -> None:
 def test_the_command_advises_what_can_be_typed(code: str, finer: int | None, words: str, tmp_path: Path) -> None:
     printed = Door(CASES[code], tmp_path).print(finer)
     assert printed.endswith(words) and "ig2." not in printed
+
+
+def test_fields_of_the_user_are_in_stores_reports_and_the_explorer(tmp_path: Path) -> None:
+    door = Door({}, tmp_path / "plain")
+    own = {"age": torch.tensor([3, 4]), "hue": ["red", "<b>blue</b>"], "box": torch.arange(6.0).reshape(2, 3)}
+    found = replace(door.attribution, extra=own, note="drawn <i>twice</i>")
+    subject, batch = read_rows()
+    content = build("t", subject, batch, {"IG²": found})
+    assert isinstance(content, Content)
+    second = content.inputs[1].methods[0]
+    assert second.note == found.note and second.extra == {"age": 4.0, "hue": "<b>blue</b>", "box": "Tensor float32 (3,)"}
+    collection = Collection([_store(tmp_path / "store", subject, batch, found)])
+    store = collection.stores[0]
+    row = store["1"]
+    assert (row["note"], row["extra_age"], row["extra_hue"]) == (found.note, 4, "<b>blue</b>")
+    np.testing.assert_array_equal(row["extra_box"], [3, 4, 5])
+    assert store.where("extra_age > 3 and extra_hue == '<b>blue</b>'").ids == ["1"]
+    (view,) = collection.view("1")[0]
+    assert view.methods[0].note == found.note and view.methods[0].extra["age"] == 4.0
+    assert collection.catalogue.read_row(1)["extra_hue"] == "<b>blue</b>"
+    frame = found.to_frame(per="input")
+    assert frame["age"].tolist() == [3, 4] and frame["hue"].tolist() == own["hue"] and "box" not in frame

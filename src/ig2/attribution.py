@@ -70,6 +70,14 @@ class Attribution(Fields[Structured]):
     def __post_init__(self) -> None:
         if self.names is not None and len(self.names) != len(self):
             raise InputError(f"the names are of {len(self.names)} explicands, the attribution is of {len(self)}")
+        for name, column in self.extra.items():
+            kinds = {type(cell) for cell in column} if isinstance(column, list) else {type(column)}
+            has_rows = kinds <= {str} or kinds <= {int, float, bool} or (isinstance(column, Tensor) and column.ndim > 0)
+            if not (has_rows and isinstance(column, (list, Tensor)) and len(column) == len(self) and str(name).isidentifier()):
+                raise InputError(
+                    f"extra[{name!r}] is {describe(column)}: expected a name, and a tensor, a list of texts or one of numbers "
+                    f"with a row for each of {format_count(len(self), 'explicand')}"
+                )
 
     def __len__(self) -> int:
         return len(self.target)
@@ -413,7 +421,8 @@ class Attribution(Fields[Structured]):
         Returns:
             Per unit, the columns are `input`, `explained`, `unit` and `value`; for tables also `cell`, the contents of the
             column, and `would_become`, its contents in the counterfactual, both in the user's units. Per input, they are
-            `input`, `explained`, `prediction` if it is known, the numbers, as far as the method computes them, and the total.
+            `input`, `explained`, `prediction` if it is known, the numbers, as far as the method computes them, the total,
+            and those fields of `extra` that have one cell for each explicand.
 
         Raises:
             InputError: if several tensors are attributed, or `per` has another value.
@@ -449,8 +458,12 @@ class Attribution(Fields[Structured]):
             "explained": self.explained,
             "prediction": None if names is None else names.predictions,
         }
-        numbers = {**self.numbers, "total": self.total}
-        known = {name: values.detach().cpu().numpy() for name, values in numbers.items()}
+        numbers = {**self.numbers, "total": self.total, **self.extra}
+        known = {
+            name: values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+            for name, values in numbers.items()
+            if isinstance(values, list) or values.ndim == 1
+        }
         return {name: values for name, values in texts.items() if values is not None} | known
 
     # -- other eyes ----------------------------------------------------------------------------------------------------
@@ -527,6 +540,11 @@ class Attribution(Fields[Structured]):
         for name, values in (("trust", self.trust), ("arrival", self.arrival)):
             if values is not None and values.numel():
                 lines.append(f"  {name:9s} {_few(values.median(dim=1).values)}")
+        for name, column in self.extra.items():
+            shown = _join_few(column) if isinstance(column, list) else _few(column) if column.ndim == 1 else describe(column)
+            lines.append(f"  {name:9s} {shown}")
+        if self.note:
+            lines.append(f"  note      {self.note}")
         lines.append(f"  {self.verdict}")
         return "\n".join(lines)
 

@@ -101,6 +101,10 @@ class Fields(Generic[Values]):
     """Every vertex of every path, (B, R, k + 1, ...), with `paths=True`."""
     weights: Tensor | None = field(default=None, metadata=OF_REFERENCES)
     """The weight of each reference in the mean, (B, R); each row sums to one. None if all are equal."""
+    extra: dict[str, Tensor | list[Any]] = field(default_factory=dict)
+    """Fields of your own, by name: tensors (B, ...), or lists of B texts or numbers."""
+    note: str = field(default="", metadata=UNROWED)
+    """A remark of your own, or of the method."""
 
     @classmethod
     def join_references(cls, parts: Sequence[Self]) -> dict[str, Any]:

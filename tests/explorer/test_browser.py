@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pyarrow
 import pytest
 
 from browsing import check_screens
+from ig2.explorer import Collection
 from reports import HOSTILE
+from stores import running, write_store
 
 pytestmark = pytest.mark.slow
 
@@ -314,3 +317,25 @@ def test_a_phone_has_room_for_everything(visit, scheme):
         page.locator(f"#tab-{view}").click()
         page.wait_for_selector(f"#{view}-panel:not([hidden])")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_what_makes_an_item_doubtful_stands_beside_it(screens, tmp_path):
+    numbers = {
+        "output": [1.0, 1.0, 1.0], "baseline_output": [1.0, 0.0, 0.0], "residual": [0.0, 0.0, 0.9],
+        "strength": [0.0, 1.0, 1.0], "trust": [None, 0.1, 0.9], "arrival": [None, 0.4, 0.9],
+    }  # fmt: skip
+    values = pyarrow.array([np.array([share, -share], np.float32) for share in (0.0, 1.0, 1.0)])
+    columns = {"id": ["dead", "rough", "off"], **numbers, "values": values}
+    store = write_store(tmp_path / "store", columns, kind="table", units=["first", "second"])
+    with running(Collection([store])) as address:
+        page, trouble, asked = screens()
+        page.goto(address)
+        page.wait_for_selector("body[data-ready]")
+        assert listed(page) == ["dead", "rough", "off"]
+        badges = [page.locator(f"#row-{i} .poor").inner_text() for i in range(3)]
+        assert badges == ["nothing to explain", "strength only, paths ended on the way", "does not add up"]
+        assert page.locator("#row-1 .units .magnitude").count() == 2 and page.locator("#row-2 .units .magnitude").count() == 0
+        page.locator("#where").fill("findings == 'signless, short'")
+        page.locator("#where").press("Enter")
+        counted(page, "1 of 3 items")
+        check_screens([(page, trouble, asked)], re.escape(address))

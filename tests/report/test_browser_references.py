@@ -177,3 +177,12 @@ def test_numbers_have_three_digits_a_real_minus_and_no_place_to_break(open_page,
 def test_shares_are_percent_or_times(open_page):
     shares = open_page().evaluate("[0, 0.0004, 0.0512, 0.93, -0.3, 51.2, 2e9].map(percent)")
     assert shares == ["0\u00a0%", "below 0.1\u00a0%", "5.1\u00a0%", "93\u00a0%", "−30\u00a0%", "51 times", "millions of times"]
+
+
+def test_fields_of_the_user_and_what_makes_a_method_doubtful_are_beside_its_numbers(open_page):
+    page = open_page("pathless")
+    told = facts(page)
+    assert told["Fur"] == ("", "3.00") and told["Hue"] == ("", "<b>red</b>")
+    assert "drawn <i>twice</i>" in shown(page, ".sums").inner_text()
+    page.evaluate("mark => { method().marks = { contrast: mark }; drawSums(); }", {"mark": "poor", "badge": "none"})
+    assert facts(page)["Contrast"] == ("poor", "none")  # a finding that is about none of these numbers

@@ -61,8 +61,8 @@ def test_methods_without_paths(model, method):
 
 def test_what_has_no_place_is_written_beside_the_reference(model):
     explanation = model.explain("In Germany people", rather_than="In France people speak")
-    assert "'speak'" in explanation.attribution.settings["note"]
-    assert "'speak'" in build_language("Why", explanation).inputs[0].methods[0].question
+    assert "'speak'" in explanation.attribution.note
+    assert "'speak'" in build_language("Why", explanation).inputs[0].methods[0].note
 
 
 def test_strengths_have_no_signs(model):

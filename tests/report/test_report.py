@@ -202,6 +202,12 @@ def test_a_method_has_one_verdict_on_all_inputs_with_one_mark():
     assert "believed too for 2 of 3 inputs" in text and "not its signs for 1 of 3 inputs" in text
 
 
+def test_a_note_and_fields_of_the_user_are_kept_for_the_page():
+    view = changed(reports.sentence("a b"), note="<i>drawn twice</i>", extra={"age": 3.0, "hue": "<b>red</b>"})
+    kept = data(page_of(view))["inputs"][0]["methods"][0]
+    assert kept["note"] == "<i>drawn twice</i>" and kept["extra"] == {"age": 3.0, "hue": "<b>red</b>"}
+
+
 def test_each_reference_has_marks_of_its_own():
     first = data(render(reports.rough()))["inputs"][0]["methods"][0]
     for topic, marks in {"trust": ["poor", "poor", "good"], "arrival": ["good", "good", "poor"]}.items():

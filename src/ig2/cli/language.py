@@ -162,7 +162,7 @@ def _print_result(
     for number, sentence in enumerate(explanation.sentences):
         print_line(console, "" if number else "explained", sentence, width)
     references = attribution.settings["rather_than"]
-    note = f" ({attribution.settings['note']})" if "note" in attribution.settings else ""
+    note = f" ({attribution.note})" if attribution.note else ""
     print_line(console, "references", "; ".join(map(repr, references)) + note, width)
     for number, (name, scores) in enumerate(explanation.span_scores.items()):
         label = "" if number else "spans"

@@ -11,6 +11,7 @@ from ig2.explorer.maps import Map, match, read_map, subtract
 from ig2.report import InputView, MethodView, ReferenceView
 from ig2.report.content import show_cell
 from ig2.runs.aggregates import CURVE
+from ig2.runs.store import EXTRA
 from ig2.verdict import NUMBERS
 from ig2.views import Numbers, Picture, View
 
@@ -75,8 +76,8 @@ def _view_method(
 ) -> MethodView:
     metrics = [metric for metric in manifest.get("metrics") or () if row.get(metric) is not None]
     curves = {metric: np.asarray(row[metric + CURVE], float) for metric in metrics if row.get(metric + CURVE) is not None}
-    shown = {name: row[name] for name in row if name in (*metrics, "spread")}
-    extra = {name: show_cell(cell) for name, cell in shown.items() if cell is not None}
+    shown = {name: row[name] for name in row if name in (*metrics, "spread") or name.startswith(EXTRA)}
+    extra = {name.removeprefix(EXTRA): show_cell(cell) for name, cell in shown.items() if cell is not None}
     references = _view_references(row, manifest, stored_map) if stored_map.scores.shape == scores.shape else ()
     return MethodView(
         name=name,
@@ -85,6 +86,7 @@ def _view_method(
         settings={name: manifest["fingerprint"].get(name) for name in ("method", "model", "settings", "source")},
         references=references,
         gradcf=_draw_gradcf(row, manifest),
+        note=str(row.get("note") or ""),
         extra=extra,
         metric_curves={metric: curve for metric, curve in curves.items() if np.isfinite(curve).all()},
     )

@@ -13,7 +13,7 @@ from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
 from ig2.modalities.base import Batch, Contrast, Subject, extract_tensor
 from ig2.modalities.language.explanation import Explanation
-from ig2.report.content import Content, InputView, MethodView, ReferenceView
+from ig2.report.content import Content, InputView, MethodView, ReferenceView, show_cell
 from ig2.views import Bars, Numbers, Picture, View, Words
 
 SHOWN_ELSEWHERE = ("tokens", "spans", "rather_than", "question", "lm", "output")  # settings of a language model's explanation
@@ -110,8 +110,6 @@ def build_language(
         # no samples: they are shown as they read
         contrast = Contrast(torch.empty(rows, len(texts)), (tuple(texts),) * rows, (labels,) * rows)
     question = str(settings.get("question", "")) if contrast is not None else ""
-    if question and "note" in settings:
-        question += f" There is {settings['note']}."
     method = method or str(settings["method"])
     inputs = []
     for row, view in enumerate(_view_method(method, _PromptWords(), None, attribution, contrast)):
@@ -194,6 +192,8 @@ def _view_method(
                 distance_curve=_pick_curves(row.distance_curve, row.weights),
                 references=references[i],
                 gradcf=None if gradcf is None else subject.view_sample(gradcf),
+                note=row.note,
+                extra={field: show_cell(column[0]) for field, column in row.extra.items()},
             )
         )
     return views

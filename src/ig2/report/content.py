@@ -45,8 +45,8 @@ class MethodView:
     metric_curves: dict[str, Numbers] = field(default_factory=dict)  # (k + 1,), from none to all of the features
     spans: dict[str, float] = field(default_factory=dict)  # sums over sentences, messages or documents, by name
     question: str = ""  # what its references ask
-    note: str = ""  # of what has no numbers, in place of findings
-    extra: dict[str, float | str] = field(default_factory=dict)  # its scores, by name
+    note: str = ""  # a remark of the method or the user; of what has no numbers, in place of findings
+    extra: dict[str, float | str] = field(default_factory=dict)  # its scores, and fields of the user, by name
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -174,7 +174,7 @@ class Content:
 
 
 def show_cell(cell: Any) -> float | str:
-    """Return a cell of a store as the report shows it: a finite number, or in words."""
+    """Return a cell of a field of the user as the report shows it: a finite number, or in words."""
     if isinstance(cell, str):
         return cell
     array = np.asarray(cell)

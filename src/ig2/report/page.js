@@ -569,6 +569,7 @@ function drawSums() {
     ...(reference ? [make("p", { class: "meaning" }, "Contrasted with ", make("bdi", {}, reference.label), " alone.")] : []),
     make("dl", {}, ...rows),
     ...(known.length ? [make("p", { class: "meaning" }, `Output: ${known.join(", ")}.`)] : []),
+    ...(whole.note && known.length ? [make("p", { class: "meaning" }, make("bdi", {}, whole.note))] : []),
   );
   drawEnd(reference ?? whole.references[0]);
 }

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.errors import IG2Warning, InputError, describe
@@ -18,7 +19,7 @@ from ig2.modalities.language import LanguageModel, OtherPrompts, TextReferences
 from ig2.modalities.modality import Modality
 from ig2.modalities.text.modality import TEXTS
 from ig2.model import Preparation, wrap
-from ig2.runs.plan import REFERENCE_VALUES, Finish, Loaded, Plan, Row, describe_failure
+from ig2.runs.plan import REFERENCE_VALUES, Finish, Loaded, Plan, Row, describe_failure, list_own_columns
 from ig2.runs.sources import Source, find_source, split_label
 
 QUESTION_COLUMNS = ("target", "against", "rather_than")  # columns of a row that say what is asked of its prompt
@@ -106,7 +107,10 @@ class PromptPlan(Plan):
             row["prediction_name"] = repr(self.lm.predict(prompt, 1)[0][0])
         elif question["target"] is None:  # then what is explained is what is predicted
             row["prediction_name"] = attribution.names.name_output(row["target"])
-        row |= {name: float(numbers[0]) for name, numbers in attribution.numbers.items()}
+        for name, column in {**attribution.numbers, **list_own_columns(attribution)}.items():
+            cell = column[0]
+            is_tensor = isinstance(cell, Tensor) and cell.ndim > 0
+            row[name] = cell.float().numpy() if is_tensor else cell.item() if isinstance(cell, Tensor) else cell
         if self.values == "none":
             return row
         row["values"] = explanation.word_scores[0].astype(np.float32)

@@ -30,7 +30,7 @@ from ig2.names import name_output
 from ig2.runs.aggregates import CURVE
 from ig2.runs.files import arrow, clean_text
 from ig2.runs.sources import Item, Source, split_label
-from ig2.runs.store import SHAPE
+from ig2.runs.store import EXTRA, SHAPE
 from ig2.targets import Target
 from ig2.verdict import NUMBERS
 
@@ -46,13 +46,13 @@ VALUES = ("values", REFERENCE_VALUES)  # which a method returns finite, and floa
 OF_REFERENCES = ("reference_outputs", "reference_trust")
 INTEGERS = ("label", "target", "prediction")
 LARGEST = 2**63 - 1  # of them; a larger label, a hash for example, is a text
-TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name")
+TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name", "note")
 SCALARS = (*NUMBERS, "spread")
 COLUMNS = (
     *TEXTS, *INTEGERS, *SCALARS, *OF_REFERENCES, REFERENCE_VALUES, "reference_labels", SHAPE, "against", "units", "cells",
     "values", "regions", "gradcf", "measure",
 )  # fmt: skip
-"""All possible columns of a store, except metrics and their curves."""
+"""All possible columns of a store, except metrics, their curves, and fields of the user."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,9 +293,12 @@ class Plan:
 
     # -- columns -------------------------------------------------------------------------------------------------------
 
-    def _measure(self, batch: Batch, attribution: Attribution, prediction: Tensor | None) -> dict[str, Tensor]:
-        """Return the contents of rows, summed and pooled on the device of the attribution, so that little is copied."""
-        tensors = {"target": attribution.target}
+    def _measure(self, batch: Batch, attribution: Attribution, prediction: Tensor | None) -> dict[str, Any]:
+        """Return the contents of rows, summed and pooled on the device of the attribution, so that little is copied.
+
+        These are tensors; the note and the fields of the user can be lists.
+        """
+        tensors = {"target": attribution.target, **list_own_columns(attribution)}
         if prediction is not None:
             tensors["prediction"] = prediction
         if attribution.against is not None:
@@ -339,12 +342,14 @@ class Plan:
     def _make_columns(
         self,
         batch: Batch,
-        tensors: Mapping[str, Tensor],
+        tensors: Mapping[str, Any],
         question: Target | None,
         labels: Sequence[Sequence[str]] | None = None,
     ) -> dict[str, Cells]:
         """Return the columns of rows from the results of `_measure`."""
-        columns: dict[str, Cells] = {
+        columns: dict[str, Cells] = {name: cells for name, cells in tensors.items() if isinstance(cells, list)}
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in columns}
+        columns |= {
             name: (tensor.double() if tensor.is_floating_point() else tensor).tolist()
             for name, tensor in tensors.items()
             if tensor.ndim == 1 or name == "against"
@@ -353,7 +358,7 @@ class Plan:
             if name in columns:
                 columns[name] = [number if np.isfinite(number) else None for number in columns[name]]
         for name, tensor in tensors.items():
-            if name in ("gradcf", *(metric + CURVE for metric in self.metrics)):
+            if name in ("gradcf", *(metric + CURVE for metric in self.metrics)) or (name.startswith(EXTRA) and tensor.ndim > 1):
                 columns[name] = tensor.float().numpy()
         if question is not None:
             name_class = name_output if self.subject is None else self.subject.label
@@ -450,6 +455,12 @@ class Plan:
                 flat = name == "values" and ragged
                 types[name] = pyarrow.list_(element) if flat else pyarrow.fixed_shape_tensor(element, row[name].shape)
         return pyarrow.schema(types | {name: _find_type(cell) for name, cell in row.items() if name not in types})
+
+
+def list_own_columns(attribution: Attribution) -> dict[str, Tensor | list[Any]]:
+    """Return the columns of an attribution's note and of the fields of the user, by name."""
+    own = {EXTRA + name: column for name, column in attribution.extra.items()}
+    return {"note": [attribution.note] * len(attribution), **own} if attribution.note else own
 
 
 def _find_type(cell: Any) -> Any:
@@ -590,7 +601,7 @@ def _read_scores(scored: Mapping[str, Scores]) -> dict[str, Tensor]:
     return {name: scores.values for name, scores in scored.items()} | curves
 
 
-def _begin_copy(tensors: Mapping[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
+def _begin_copy(contents: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
     """Begin to copy results from a GPU, into memory that it writes to while it computes the next items.
 
     Columns with one number per item are copied together: a copy occupies the thread that launches kernels as long as a
@@ -600,6 +611,7 @@ def _begin_copy(tensors: Mapping[str, Tensor]) -> Callable[[], dict[str, Tensor]
         A function that waits for the results, in another thread.
     """
     packs: dict[Any, dict[str, Tensor]] = {}
+    tensors = {name: tensor for name, tensor in contents.items() if isinstance(tensor, Tensor)}
     for name, tensor in tensors.items():
         key = (tensor.device, tensor.is_floating_point()) if tensor.ndim == 1 else name
         packs.setdefault(key, {})[name] = tensor
@@ -614,7 +626,7 @@ def _begin_copy(tensors: Mapping[str, Tensor]) -> Callable[[], dict[str, Tensor]
         for wait in waits:
             wait.synchronize()
         pairs = zip(packs.values(), copies, strict=True)
-        return {name: tensor for names, copy in pairs for name, tensor in zip(names, copy, strict=True)}
+        return {**contents, **{name: tensor for names, copy in pairs for name, tensor in zip(names, copy, strict=True)}}
 
     return fetch
 

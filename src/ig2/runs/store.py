@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE = 64
 SHAPE = "values_shape"  # the column with each row's shape, where shapes differ
+EXTRA = "extra_"  # columns of fields of the user begin so
 
 
 def open(path: str | PathLike[str]) -> Store:

@@ -179,7 +179,7 @@ def test_a_pair_of_chats_has_the_same_documents(load: Load) -> None:
     pair = [CHAT[0], {"role": "user", "content": "What is the capital of Germany?"}]
     result = load("llama").explain(CHAT, " Rome", None, pair, documents=[{"text": "people speak Italian"}])
     moved = {word for word, score in zip(result.prompt.words, result.word_scores[0], strict=True) if score}
-    assert moved == {"France"} and "note" not in result.attribution.settings
+    assert moved == {"France"} and not result.attribution.note
 
 
 def test_a_pair_of_chats_is_aligned_inside_its_messages(load: Load) -> None:
@@ -238,7 +238,7 @@ def test_several_pairs_and_other_prompts(load: Load) -> None:
     )
     assert others.attribution.baseline_outputs.shape == (1, 2)
     longer = model.explain(FRANCE, " Italian", rather_than="In Rome people many speak", method=STRAIGHT)
-    assert "many" in longer.attribution.settings["note"]
+    assert "many" in longer.attribution.note
 
 
 def test_views(load: Load) -> None:
@@ -561,8 +561,8 @@ def test_a_pair_reads_as_it_was_written_however_its_tokens_are_spread(load: Load
     model = load("llama")  # " Germany" has two tokens, and " France" one
     for prompt, pair in ((PEOPLE, "In France people speak"), ("In France people speak", PEOPLE)):
         assert model.explain(prompt, " Rome", rather_than=pair).attribution.settings["rather_than"] == [pair]
-    fewer = model.explain("In France many people speak", " Rome", rather_than="In France people speak").attribution.settings
-    assert fewer["rather_than"] == ["In France people speak"]
-    assert "'many'" in fewer["note"] and "[MASK]" in fewer["note"]
+    fewer = model.explain("In France many people speak", " Rome", rather_than="In France people speak").attribution
+    assert fewer.settings["rather_than"] == ["In France people speak"]
+    assert "'many'" in fewer.note and "[MASK]" in fewer.note
     chats = [[{"role": "user", "content": text}] for text in ("Where is Germany?", "Where is France?")]
     assert model.explain(chats[0], " Rome", rather_than=chats[1]).attribution.settings["rather_than"] == ["Where is France?"]

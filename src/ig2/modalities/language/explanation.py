@@ -150,8 +150,8 @@ class Explanation:
         if self.prompt.spans:
             sums = [f"{name} {', '.join(f'{score:+.3g}' for score in scores)}" for name, scores in self.span_scores.items()]
             lines.append(f"  spans: {'; '.join(sums)}")
-        if note := self.attribution.settings.get("note"):
-            lines.append(f"  {note}")
+        if self.attribution.note:
+            lines.append(f"  {self.attribution.note}")
         lines.append(f"  {self.attribution.verdict}")
         return "\n".join(lines)
 

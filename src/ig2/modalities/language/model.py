@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -483,7 +483,8 @@ class LanguageModel:
         labelled = Names(
             "words", (read.text,) * rows, tuple(call.names), "classes", units=(read.words,) * rows, groups=(read.word,) * rows
         )
-        return Explanation(attribution.with_names(labelled), read)
+        note = "; ".join(filter(None, (call.note, attribution.note)))
+        return Explanation(replace(attribution, names=labelled, note=note), read)
 
     def estimate(self, prompt: Any, *asked: Any, batch_size: int | Literal["auto"] = "auto", **options: Any) -> Cost:
         """Estimate the seconds, batch size and bytes that `explain` would need with these arguments, from a few passes.
@@ -563,7 +564,6 @@ class LanguageModel:
             "rather_than": list(drawn.texts),
             "reference_kind": strategy.label,
             "question": strategy.question,
-            **({"note": drawn.note} if drawn.note else {}),
         }
         if pair is not None and isinstance(outcomes, Continuations) and self.kind in ("causal", "encoder-decoder"):
             pair_scores = self._score(self.read_other(pair, read), outcomes)
@@ -596,7 +596,7 @@ class LanguageModel:
             **call,
         }
         samples = {"embeddings": references.expand(rows, -1, -1, -1)}
-        return _Plan(read, method, model, x, targets, samples, others, names, settings)
+        return _Plan(read, method, model, x, targets, samples, others, names, settings, drawn.note)
 
     def _run_prefix(self, prompt: Prompt, outcomes: Outcomes, references: Tensor, still: Tensor) -> Prefix | None:
         """Run the tokens before the first that moves; None if reusing them saves little or changes the outputs."""
@@ -636,6 +636,7 @@ class _Plan:
     others: Any
     names: list[str]
     settings: dict[str, Any]
+    note: str
 
 
 def _list_texts(against: Any) -> list[str]:
