@@ -352,8 +352,8 @@ def test_a_scale_is_that_of_the_picture_and_the_report_and_the_numbers_stay(smal
 
 def test_large_photos_open_on_a_scale_of_their_size(small):
     subject = modalities.image.subject(nn.Conv2d(3, 2, 1), 250, classes=["a", "b"])
-    assert files.find_scale(None, subject) == 2 and files.find_scale(0.0, subject) == 0
-    assert files.find_scale(None, modalities.table.subject(nn.Linear(1, 2), [modalities.table.Number("dose")], ["a", "b"])) == 0
+    assert subject.scale == 2
+    assert modalities.table.subject(nn.Linear(1, 2), [modalities.table.Number("dose")], ["a", "b"]).scale == 0
     small("--out", "default"), small("--scale", 0, "--out", "raw")  # 64 pixels
     assert Path("default/photo.png").read_bytes() == Path("raw/photo.png").read_bytes()
 
