@@ -247,6 +247,12 @@ class Halved(torch.autograd.Function):
         return grads[0]
 
 
+def halved(z: Tensor) -> Tensor:
+    """Of the first row and of everything, in place and through views, as long attentions do."""
+    z[:, :1] *= 0.5
+    return z.transpose(1, 2).div_(2)
+
+
 OPERATIONS = {
     "product over an axis": lambda z: torch.stack([z.prod(1), torch.stack([row.prod() for row in z]), z[:, :5].prod(dim=1)], 1),
     "cumulated product": lambda z: z.cumprod(1),
@@ -293,6 +299,9 @@ OPERATIONS = {
     "the same matrix twice": lambda z: torch.bmm(*[square(z)] * 2),
     "einsum": lambda z: torch.einsum("bi,bj->bij", z[:, :3], z[:, 3:]),
     "einsum of a list": lambda z: torch.einsum("bi,bj->bij", [z[:, :3], z[:, 3:]]),
+    "einsum, a view of it written into": lambda z: halved(
+        torch.einsum("...qd,...kd->...kq", z.view(-1, 2, 3), z.view(-1, 2, 3))
+    ),
     "baddbmm": lambda z: torch.baddbmm(z[:, :1, None], z[:, :3, None], z[:, None, 3:]),
     "addcmul": lambda z: torch.addcmul(z[:, :3], z[:, :3], z[:, 3:], value=2),
     "addcdiv": lambda z: torch.addcdiv(z[:, :3], z[:, :3], z[:, 3:].exp(), value=2),
@@ -436,6 +445,32 @@ class Recurrent(nn.Module):
 
 
 STACKED = {"num_layers": 2, "bidirectional": True, "batch_first": True}
+
+
+class Both(nn.Module):
+    """A recurrent layer, and the larger of two activations: each is taken apart, and stacked again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells, self.out = nn.LSTM(3, 4, batch_first=True, bidirectional=True), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states = self.cells(x)[0]
+        return self.out(torch.maximum(states, states.tanh().flip(1)).unbind(1)[-1])
+
+
+@pytest.mark.parametrize(
+    "method",
+    [ig2.DeepSHAP(), ig2.IG2(2, rule=rules.secant), ig2.Turns(2, 2, torch.arange(12).view(4, 3) // 3)],
+    ids=lambda method: type(method).__name__,
+)
+def test_half_precision_in_the_autocast_of_another(method: ig2.Method):
+    """Autocast in bfloat16 refuses to stack what is in float16, forward and backward."""
+    exact, x, references = seeded(Both, 0).double(), randn(2, 4, 3), randn(2, 4, 3, seed=1)
+    expected = method(exact, x, 0, references).values
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = method(seeded(Both, 0).half(), x.half(), 0, references.half()).values
+    torch.testing.assert_close(found.double(), expected, rtol=0.1, atol=0.05 * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,13 @@ class Network:
         """The gradient of the sum of `output` by each of the leaves; None for one that does not reach it."""
         # the cotangent is made whole: an expanded one made a matrix product 5 times slower on a CPU
         ones = torch.ones_like(output)
-        if not self.reenters:
-            return list(torch.autograd.grad(output, leaves, ones, retain_graph=retain, allow_unused=True))
-        # this fills .grad of every leaf that requires a gradient, which are ours alone
-        torch.autograd.backward(output, ones, retain_graph=retain)
+        # autocast is for forward passes, and in bfloat16 refuses what the backward pass of a float16 network does
+        kind = output.device.type
+        with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+            if not self.reenters:
+                return list(torch.autograd.grad(output, leaves, ones, retain_graph=retain, allow_unused=True))
+            # this fills .grad of every leaf that requires a gradient, which are ours alone
+            torch.autograd.backward(output, ones, retain_graph=retain)
         gradients = [leaf.grad for leaf in leaves]
         for leaf in leaves:
             leaf.grad = None
