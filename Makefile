@@ -17,6 +17,7 @@ check: .venv/ready lint
 # 3,900 seeds, of which some 3,250 are networks that PyTorch runs, against every method; the same every time, 25 minutes at most
 fuzz: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.gradients --count 200
 
 # Captum's own tests on our classes: CAPTUM is a checkout of its repository
 test-captum: .venv/ready

@@ -44,7 +44,7 @@ COMPLETED = {
     "data fe": ["fetch"],
     "explain --method gui": ["guided-ig"],
     "explain --compare ig,exp": ["ig,expected-ig"],
-    "explain --compare ig,i": ["ig,idg", "ig,idgi", "ig,ig2", "ig,ig2-straight", "ig,input-x-gradient"],  # not ig once more
+    "explain --compare ig,i": ["ig,idg", "ig,idgi", "ig,ig2", "ig,ig2-free", "ig,ig2-straight", "ig,input-x-gradient"],
     "explain --rule s": ["scaled", "secant", "shared"],
     "explain --model dig": ["digits"],
     "explain --device c": ["cpu", "cuda"],

@@ -148,3 +148,25 @@ def test_checkpoints_with_re_entry_inside_a_function_say_what_to_do():
     net = seeded(lambda: Checkpointed(True), 0)
     refuses(ig2.ModelError, "use_reentrant=False", lambda: ig2.IG2(5)(lambda x: net(x), X, references=REFERENCES))
     assert all(p.grad is None for p in net.parameters())
+
+
+class CheckpointedViews(nn.Module):
+    """With views made inside, which require gradients and have no node."""
+
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.conv, self.between = nn.Conv2d(1, 4, 2), nn.Sequential(nn.Flatten(2), nn.Linear(4, 4))
+        self.head, self.reentrant = nn.Linear(16, 3), reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(checkpoint(self.between, self.conv(x).relu(), use_reentrant=self.reentrant).flatten(1))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("method", [ig2.GradCAM(), ig2.IG2(3), ig2.Gradient()], ids=lambda m: type(m).__name__)
+def test_checkpoints_with_re_entry_beside_what_is_read(method: ig2.Method):
+    x, references = uniform(2, 1, 3, 3), uniform(2, 1, 3, 3, seed=1)
+    net = seeded(lambda: CheckpointedViews(True), 0)
+    values = method(net, x, 0, references).values
+    net.reentrant = False
+    torch.testing.assert_close(values, method(net, x, 0, references).values)

@@ -157,7 +157,7 @@ def test_a_copy_that_turns_out_wrong_is_not_kept(monkeypatch: pytest.MonkeyPatch
     method(model, X)
     (opened,) = model.kept.opened.values()
     assert opened.prepared is not None
-    monkeypatch.setattr(sessions.Session, "_is_same_score", lambda *_: False)
+    monkeypatch.setattr(sessions.Agreement, "differ", lambda *_: "scores")
     wrong = method(model, X)
     assert "left as it is" in wrong.settings["preparation"] and opened.prepared is None
     monkeypatch.undo()

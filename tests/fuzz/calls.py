@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import torch
 
 import ig2
 from ig2 import paths, references, rules
+from ig2.methods.catalogue import ENTRIES, Entry, Facts
 
 from .networks import Case, mapped, tensors
 
@@ -32,11 +34,10 @@ class Call:
     @property
     def complete(self) -> bool:
         """Whether the values sum to the change in the output by construction."""
-        if isinstance(self.method, ig2.KernelSHAP):
-            return True
         rule = self.method.rule if isinstance(self.method, ig2.PathMethod) else None
         # secants are complete where every operation has one, and a warning says where not
-        return rule is not None and rule.complete and not rule.plan.secants
+        secants = isinstance(self.method, SECANTS) or (rule is not None and rule.plan.secants)
+        return self.method.complete and not secants
 
     def __str__(self) -> str:
         given = {} if self.references is None else {"references": type(self.references).__name__}
@@ -113,7 +114,7 @@ def _smooth(rng: Random, case: Case) -> Call:
 
 def _strategy(rng: Random, case: Case, classes: int) -> Any:
     """A strategy of references in place of samples."""
-    pool = mapped(case.references, lambda t: torch.cat([t, t * 0.5, t * 0.25]))
+    pool = _pool(case)
     count = len(tensors(pool)[0])
     labels = torch.arange(count) % 3
     choices: list[Callable[[], Any]] = [
@@ -160,19 +161,86 @@ CALLS: dict[str, Callable[..., Call]] = {
     "BlurIG": _blur,
     "XRAI": lambda rng, case: Call("XRAI", ig2.XRAI(ig2.IntegratedGradients(2), scales=(100,))),
 }
-IMAGES_ONLY = ("BlurIG", "XRAI")
 # Segments an image at 224 × 224 pixels, whatever its size: 0.2 s a sample.
 SLOW = {"XRAI": 0.03}
+# Of the methods that are made by the catalogue alone, how many each network meets.
+SHARE = 0.25
+SECANTS = (ig2.DeepSHAP, ig2.Turns, ig2.Strata)
+# What is counted, where the catalogue does not say how far.
+SMALL = {"steps", "samples", "masks", "copies", "classes", "turns", "orders", "neighbours", "shares"}
+FEW = {"clusters": 1, "count": 2}  # of a pool of three samples and more
+# What a class has to be made with, by the name of the argument.
+NEEDED: dict[str, Callable[[Case, type[ig2.Method]], Any]] = {
+    "method": lambda case, kind: ig2.ExpectedIG(2) if kind is ig2.WG else ig2.IntegratedGradients(2),
+    "pool": lambda case, kind: _pool(case),
+    "embeddings": lambda case, kind: _pool(case).flatten(0, 1),
+    "weight": lambda case, kind: _ramp,
+    "sigma": lambda case, kind: 1.0,
+    "regions": lambda case, kind: _grouped(case),
+}
+
+
+def _ramp(place: float) -> float:
+    return 1 - place / 2
+
+
+def _pool(case: Case) -> Any:
+    return mapped(case.references, lambda t: torch.cat([t, t * 0.5, t * 0.25]))
+
+
+def catalogued(rng: Random, case: Case, entry: Entry) -> Call:
+    """A call of a method as the catalogue makes it for few steps, or as its class is made by default."""
+    facts = Facts(
+        images=case.kind == "i",
+        steps=rng.randint(1, 6),
+        straight=rng.randint(1, 6),
+        guided=rng.randint(1, 6),
+        references=len(tensors(case.references)[0]),
+        coalitions=30,
+        groups=_grouped(case),
+    )
+    settings = {} if entry.settings is None else entry.settings(facts)
+    for name, parameter in inspect.signature(entry.type.__init__).parameters.items():
+        if name in SMALL and name not in settings:
+            settings[name] = rng.randint(1, 4)
+        elif name in FEW:
+            settings[name] = FEW[name]
+        elif name in NEEDED and name not in settings and parameter.default is parameter.empty:
+            settings[name] = NEEDED[name](case, entry.type)
+    method = entry.type(**settings)
+    return Call(entry.class_name, method, case.references if method.needs_references else None)
+
+
+def _grouped(case: Case) -> Any:
+    features = sum(t[0].numel() for t in tensors(case.x))
+    if case.kind == "i" and isinstance(case.x, torch.Tensor):
+        return ig2.Grid(2, 2)
+    groups = torch.arange(features) % 4
+    return groups.view(tensors(case.x)[0].shape[1:]) if len(tensors(case.x)) == 1 else groups
+
+
+def takes(entry: Entry, case: Case, classes: int) -> bool:
+    """Whether a class takes such samples and networks at all."""
+    method, needed = entry.type, inspect.signature(entry.type.__init__).parameters
+    is_one = isinstance(case.x, torch.Tensor)
+    if (method.needs_places is True or entry.in_pixels or "sigma" in needed) and not (is_one and case.kind == "i"):
+        return False
+    if ("pool" in needed and not is_one) or ("embeddings" in needed and not (is_one and case.kind == "t")):
+        return False
+    return classes > 1 or method.needs_classes is not True
 
 
 def calls(case: Case, classes: int) -> list[Call]:
-    """One call of each method that takes such samples, of a network with so many outputs."""
+    """A call of each method that takes such samples, of a network with so many outputs; of some methods now and then."""
     rng = Random(case.seed + 1)
+    entries = {entry.class_name: entry for entry in reversed(ENTRIES)}  # of variants the first
     chosen = []
     for name, make in CALLS.items():
-        if rng.random() >= SLOW.get(name, 1.0) or (
-            name in IMAGES_ONLY and (case.kind != "i" or not isinstance(case.x, torch.Tensor))
-        ):
-            continue
-        chosen.append(make(rng, case, classes) if name == "PathMethod" else make(rng, case))
+        if rng.random() < SLOW.get(name, 1.0) and (name == "PathMethod" or takes(entries[name], case, classes)):
+            chosen.append(make(rng, case, classes) if name == "PathMethod" else make(rng, case))
+    for name in sorted(entries.keys() - CALLS):
+        # a generator for each, so that a new method changes no other's calls
+        own = Random(f"{case.seed} {name}")
+        if own.random() < SHARE and takes(entries[name], case, classes):
+            chosen.append(catalogued(own, case, entries[name]))
     return chosen

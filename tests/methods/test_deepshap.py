@@ -419,6 +419,7 @@ CHECKPOINTED = spread_weights(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linea
         (lambda z: checkpoint(CHECKPOINTED, z, use_reentrant=False), "checkpoint"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:the gradient of the network is not the slope")  # of a gradient that is detached
 def test_networks_that_cannot_be_followed_are_refused(net, said):
     with pytest.raises(ig2.ModelError, match=said):
         DeepSHAP()(net, torch.ones(1, 3).double(), references=-torch.ones(1, 3).double())

@@ -197,6 +197,6 @@ def test_the_path_between_two_blocks_is_a_vertex() -> None:
             return x.sum(dim=1)
 
     ig2.Turns(2, 2)(Watched(), X, references=REFERENCES[:1])
-    for points in seen:
-        untouched = (points[:, None] == X[None]) | (points[:, None] == REFERENCES[:1])
+    for points in seen:  # when the network is opened, one is a step of 1e-8 away from the first
+        untouched = points[:, None].isclose(X[None]) | (points[:, None] == REFERENCES[:1])
         assert untouched.all(dim=2).any(dim=1).all()

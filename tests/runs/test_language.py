@@ -100,6 +100,7 @@ def test_what_is_not_for_language_models(
         ig2.run(prompts, model, out=tmp_path / "store", **options)
 
 
+@pytest.mark.filterwarnings("ignore:the secants do not account")  # in bfloat16
 def test_the_precision_of_a_run_is_that_of_its_explanations_and_of_its_store(prompts: Path, tmp_path: Path) -> None:
     model = modalities.language.load(build("llama").float(), make_tokenizer(), name="llama")
     half = ig2.Preparation(precision="bfloat16")

@@ -112,9 +112,9 @@ def test_what_references_have_behind_the_end_is_accounted_for(suite, recwarn):
     assert (straight.values[0][~explicands.fixed[0][SOME]] != 0).any()
     assert (straight.residual.abs() < 0.02).all()
     assert (WithPadding(DeepSHAP())(*call).residual.abs() < 1e-4).all()
+    # the largest over all places is a choice, whose change the words before the end share
+    assert (DeepSHAP()(*call).residual.abs() < 1e-4).all()
     assert not recwarn.list
-    with pytest.warns(match="account for the change"):
-        DeepSHAP()(*call)
 
 
 def test_one_by_one_leaves_out_the_class_explained():

@@ -36,8 +36,7 @@ def check_additivity(
     """
     off, change, size = missing.mean(dim=1).abs(), change.mean(dim=1).abs(), size.mean(dim=1)
     # of the coarsest type that is computed in: a bfloat16 network on float32 inputs was "off by 4.5%"
-    types = {dtype for _, _, dtype in task.session.inputs.attributed}
-    types |= {p.dtype for _, module in task.session.model.modules for p in module.parameters(False) if p.is_floating_point()}
+    types = set(task.session.precisions)
     if torch.is_autocast_enabled(task.x.device.type):
         types.add(torch.get_autocast_dtype(task.x.device.type))
     precision = max((torch.finfo(dtype) for dtype in types), key=lambda info: info.eps)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ig2._engine.memory import Saved
 from ig2._engine.private import version_of
 
 
@@ -28,20 +29,12 @@ class Checkpointed(nn.Module):
 
     def _try(self, args: Any, kwargs: Any) -> None:
         """Run it on copies, and look at what it keeps and whether it writes."""
-        weights = {tensor.data_ptr() for tensor in [*self.parameters(), *self.buffers()]}
-        saved = dict[int, int]()
-
-        def note(tensor: Tensor) -> Tensor:
-            if tensor.layout == torch.strided and tensor.data_ptr() not in weights:
-                saved[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor.detach()  # kept to the end: memory used twice would be counted once
-
         copied = [arg.clone() if isinstance(arg, Tensor) else arg for arg in (*args, *kwargs.values())]
         versions = [version_of(arg) for arg in copied if isinstance(arg, Tensor)]
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        with Saved([*self.parameters(), *self.buffers()]) as saved:
             super().forward(*copied[: len(args)], **dict(zip(kwargs, copied[len(args) :], strict=True)))
         self.writes = versions != [version_of(arg) for arg in copied if isinstance(arg, Tensor)]
-        self.inside = 0 if self.writes else sum(saved.values())
+        self.inside = 0 if self.writes else saved.bytes
 
 
 def checkpoint_blocks(net: nn.Module) -> int:

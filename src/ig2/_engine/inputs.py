@@ -7,7 +7,7 @@ end to end in one row, so that norms, paths and references see the whole sample,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -206,7 +206,7 @@ class Inputs:
             for key, t in tensors.items():
                 if not t.is_floating_point() and not torch.equal(ready[key].to(t.dtype), t.to(ready[key].device)):
                     raise InputError(f"{labels[key]} is {describe(t)} with numbers beyond 2⁵³, which float64 does not hold")
-            data = _join(list(ready.values()))
+            data = join(list(ready.values()))
         return cls(
             data,
             tuple(items) if several else (),
@@ -219,6 +219,18 @@ class Inputs:
 
     def __len__(self) -> int:
         return self.data.shape[0]
+
+    def double(self) -> Inputs:
+        """The same in float64."""
+        return replace(
+            self,
+            data=self.data.double(),
+            attributed=tuple((k, s, torch.float64 if t.is_floating_point else t) for k, s, t in self.attributed),
+            fixed={
+                key: value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+                for key, value in self.fixed.items()
+            },
+        )
 
     def split(self, points: Tensor) -> list[Tensor]:
         """Points (n, ...) as the attributed tensors, each in its own shape and dtype."""
@@ -252,7 +264,7 @@ class Inputs:
                 hint = _map_hint(tensor.shape, expected)
                 raise InputError(f"{label} is {describe(tensor)}: expected {expected}, the shape of x{hint}")
             pieces.append(tensor.to(self.data))
-        return _join(pieces)
+        return join(pieces)
 
     def arguments(self, tensors: list[Tensor], rows: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The network's call for these tensors; row i goes with the fixed inputs and features of explicand `rows[i]`."""
@@ -275,7 +287,7 @@ class Inputs:
         if not self.held:
             return None
         none = torch.zeros(1, dtype=torch.bool, device=self.data.device)
-        return _join([~self.held.get(key, none).expand(len(self), *shape) for key, shape, _ in self.attributed])
+        return join([~self.held.get(key, none).expand(len(self), *shape) for key, shape, _ in self.attributed])
 
     @property
     def explicand(self) -> Structured:
@@ -295,7 +307,7 @@ class Inputs:
         return tuple(tensors)
 
 
-def _join(tensors: list[Tensor]) -> Tensor:
+def join(tensors: list[Tensor]) -> Tensor:
     """One tensor as it is; of several (B, ...), each sample's features end to end in one row."""
     return tensors[0] if len(tensors) == 1 else torch.cat([tensor.reshape(len(tensor), -1) for tensor in tensors], dim=1)
 

@@ -1,24 +1,30 @@
-"""A look at the network before it is explained: whether it can be, and how much memory a point takes."""
+"""A look at the network before it is explained: whether it can be, whether its gradients are right, and what a point takes.
+
+It takes three forward passes and two backward ones: of the first explicand alone, with its gradient;
+again, a small step along that gradient, which shows whether passes repeat and the gradient is the
+slope; and beside another one, with the gradients of both.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import Node
 
 from ig2._engine.checkpoints import count_bytes
-from ig2._engine.layers import LinearCall, LinearCalls, Readings, Step, Steps, node_of, nodes_before
-from ig2._engine.memory import Written, is_out_of_memory
-from ig2._engine.network import WITHOUT_GRAPH, Network
+from ig2._engine.inputs import join
+from ig2._engine.layers import Step, Steps
+from ig2._engine.memory import Saved, Written, is_out_of_memory
+from ig2._engine.network import WITHOUT_GRAPH, Habits, Network
+from ig2._engine.rounding import is_close, tolerance
 from ig2.errors import WITHOUT_GRADIENTS, IG2Error, ModelError, describe, reason, warn
-from ig2.model import SCRIPTED, Layer
 
 RANDOM = (
     "two passes of the same sample gave different scores: the network draws random numbers (dropout left on?). Call "
@@ -33,13 +39,65 @@ MIXING = (
     "the same sample scored differently alone and beside another one: samples of a batch mix (batch statistics that are not "
     "frozen?), so a sample has no attribution of its own. Use batch_size=1, or freeze them"
 )
-CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
-NAME_PLACES = (
-    "name a layer whose output is (n, channels, places …), layer='features.7', or the tokens of a transformer's patches, "
-    "ig2.GradCAM('blocks.11.norm1'). Where they lie in another order, say how: arrange=lambda t: ..."
+FAULT = "That is a fault of a kernel of PyTorch's, or of a backward pass of the network's own"
+ALONE = (
+    "the gradient of a sample alone is another one, by {:.0%}, than beside a second sample, and difference quotients agree "
+    f"with the second. {FAULT}: single points are run beside a copy of themselves, in twice the time"
+)
+BESIDE = (
+    "the gradient of a sample beside a second one is another one, by {:.0%}, than alone, and difference quotients agree "
+    f"with the one alone. {FAULT}: points are run one at a time"
+)
+NEITHER = (
+    f"the gradient of a sample beside a second one is another one, by {{:.0%}}, than alone, and difference quotients agree "
+    f"with neither. {FAULT}: methods without gradients, such as ig2.KernelSHAP, do not depend on it"
+)
+NO_SLOPE = (
+    "the gradient of the network is not the slope of its output: a step along it changes the score of the first sample {:.3g} "
+    "times as much as it says. A function with a backward pass of its own (a straight-through estimator, a reversed gradient) "
+    "or a part that is detached may be meant so: values follow the gradient, and need not sum to the change in the output"
 )
 # How many passes show that dropout of a few features, or of whole layers, does not do the same each time.
 TRIES = 16
+# A step that changes the score by this power of the rounding, 3e-4 of it in float32 and 1e-8 in float64, is a hundred times
+# and more above what is lost of it, and for most networks short enough to be straight.
+STEP_POWER = 0.5
+# But none longer than this share of the sample: where the gradient is next to nothing, it leads nowhere.
+LONGEST_STEP = 0.01
+# How far a difference quotient may be from a gradient to confirm it, and how far it has to be to contradict it, as shares.
+CONFIRMED_WITHIN = 0.02
+SLOPE_WITHIN = 0.2
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What the network made of some points."""
+
+    points: Tensor
+    rows: Tensor  # the explicand each belongs to, (n,)
+    scores: Tensor  # of all classes, (n, classes)
+    chosen: int  # the class with the highest score of the first explicand
+    gradient: Tensor | None  # of its score by each point, (n, ...); None where none is wanted
+
+    @cached_property
+    def direction(self) -> Tensor:
+        """Nearly that of the gradient at the first point. Exactly along themselves, gradients that are wrong may be right:
+        one whose entries were exchanged was, and another that was averaged."""
+        assert self.gradient is not None
+        first = self.gradient[0]
+        slant = torch.linspace(0.5, 1.5, first.numel(), dtype=first.dtype, device=first.device)
+        slanted = first * slant.view_as(first)
+        return torch.div(slanted, slanted.norm())
+
+    @cached_property
+    def steepness(self) -> float:
+        """The slope of the gradient in that direction."""
+        return 0.0 if self.gradient is None else float((self.gradient[0] * self.direction).sum())
+
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        """What a copy of the network has to give as well."""
+        return (self.scores.flatten(), *(() if self.gradient is None else (self.gradient,)))
 
 
 @dataclass(frozen=True)
@@ -48,28 +106,34 @@ class Inspection:
 
     bytes_per_point: int  # of memory for a step with both gradients
     draws: bool  # whether a pass draws random numbers, even if the scores do not go by them
-    habits: tuple[bool | None, bool, bool]  # those of `Network`
+    habits: Habits
+    advice: str | None = None  # what is wrong with its gradients, and what is done about it
+    seen: Pass | None = None  # with the most points
 
 
-def inspect(network: Network, check_mixing: bool = True) -> Inspection:
+def inspect(network: Network, before: RandomState, check_mixing: bool = True, in_batches: bool = True) -> Inspection:
     """Run the first explicand alone, again, and beside another one, and refuse a network that cannot be explained.
 
     Global random state is as it was when this returns.
 
     Args:
-        network: to look at; whether it writes into its input is known from here on.
+        network: to look at; its habits are known from here on.
+        before: that state.
         check_mixing: whether samples of a batch must not influence each other.
+        in_batches: whether gradients are going to be taken of several points at once.
     """
-    before = RandomState(network.inputs.data.device)
     try:
-        scores, bytes_per_point = run_first(network)
+        alone, bytes_per_point = _run_first(network)
         draws = before != RandomState(before.device)
-        again = _differentiate_first(network)
-        _check_repeats(network, scores, again, draws, check_mixing)
-        network.writes = bool(network.writes)
+        is_slope = _check_repeats(network, alone, draws)
+        beside = None
+        if check_mixing or is_slope is False:
+            beside = _run_beside(network, alone, check_mixing, in_batches or not is_slope)
+        network.habits.writes = bool(network.habits.writes)
+        advice = _check_gradients(network, alone, beside, is_slope)
     finally:
         before.restore()
-    return Inspection(bytes_per_point, draws, network.habits)
+    return Inspection(bytes_per_point, draws, network.habits, advice, beside or alone)
 
 
 class RandomState:
@@ -103,234 +167,108 @@ class RandomState:
     __hash__ = None  # type: ignore[assignment]
 
 
-def run_first(network: Network) -> tuple[Tensor, int]:
-    """The scores of the first explicand, and how much memory a point takes."""
-    inputs, model = network.inputs, network.model
-    row = torch.zeros(1, dtype=torch.long, device=inputs.data.device)
-    graph = inputs.needs_gradient
-    leaves = [t.detach().clone().requires_grad_(graph) for t in inputs.split(inputs.data[:1])]
-    weights = {t.data_ptr() for _, m in model.modules for t in [*m.parameters(False), *m.buffers(False)] if _is_dense(t)}
-    in_training = [(name, module) for name, module in model.modules if module.training]
-    buffers = [(f"{name}.{key}", b, b.clone()) for name, m in in_training for key, b in m.named_buffers(recurse=False)]
-    saved: dict[int, int] = {}
-    results: list[Tensor] = []  # kept to the end: memory used twice would be counted once, and not the same in every run
+def run_points(network: Network, points: Tensor, rows: Tensor, chosen: int) -> tuple[Pass, int]:
+    """Run some points, and differentiate the score of one class by them; also how much memory a point takes."""
+    graph = network.inputs.needs_gradient
+    leaves, _, scores, size = _forward(network, points, rows)
+    gradient = _join(_differentiate(network, scores, chosen, leaves), leaves, points) if graph else None
+    return Pass(points, rows, scores.detach(), chosen, gradient), size
 
-    def note(tensor: Tensor) -> Tensor:
-        with suppress(RuntimeError):  # inside torch.func tensors have no storage
-            if _is_dense(tensor) and tensor.data_ptr() not in weights:
-                saved[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor.detach()  # a node that keeps its own output would never be let go
 
-    def note_result(_: Step, args: Sequence[Any], result: Tensor) -> None:
-        note(result)
+def _forward(network: Network, points: Tensor, rows: Tensor) -> tuple[list[Tensor], Any, Tensor, int]:
+    """The points input by input, what the network returns, the scores of it, and how much memory a point takes."""
+    inputs, model, habits, graph = network.inputs, network.model, network.habits, network.inputs.needs_gradient
+    saved = Saved(t for _, m in network.modules for t in [*m.parameters(False), *m.buffers(False)])
+    results: list[Tensor] = []  # stay to the end, to be counted apart
+
+    def note(_: Step, args: Sequence[Any], result: Tensor) -> None:
+        saved.note(result)
         results.append(result)
 
-    def run(watch: AbstractContextManager[object]) -> tuple[Any, Tensor]:
-        with watch:
-            raw = network.forward(leaves, row)
-            return raw, model.scores(raw, 1).to(inputs.data.device)
+    def run(watch: AbstractContextManager[object]) -> tuple[list[Tensor], Any, Tensor]:
+        enabled = graph or habits.differentiates
+        leaves = [t.detach().clone().requires_grad_(enabled) for t in inputs.split(points)]
+        with watch, torch.set_grad_enabled(enabled):
+            raw = network.forward(leaves, rows)
+            return leaves, raw, model.scores(raw, len(rows), rows).to(points.device)
 
+    count: Saved | Written = saved
     try:
-        try:
-            with torch.set_grad_enabled(graph):
-                raw, scores = run(torch.autograd.graph.saved_tensors_hooks(note, lambda t: t) if graph else Steps(note_result))
-        except RuntimeError as error:
-            # torch.func takes no such hooks, and a network that differentiates needs a graph
-            network.differentiates = not graph and WITHOUT_GRAPH in str(error)
-            if not network.differentiates and "saved tensor hooks" not in str(error):
-                raise
-            everything = Written()
-            with torch.enable_grad():
-                leaves = [leaf.requires_grad_() for leaf in leaves]
-                raw, scores = run(everything)
-            saved = {0: everything.bytes}
+        leaves, raw, scores = run(saved if graph else Steps(note))
+    except RuntimeError as error:
+        # torch.func takes no such hooks, and a network that differentiates needs a graph
+        habits.differentiates |= not graph and WITHOUT_GRAPH in str(error)
+        if not habits.differentiates and "saved tensor hooks" not in str(error):
+            raise
+        count = Written()
+        leaves, raw, scores = run(count)
+    # forward activations stay for both backward passes, which hold about half as much again at their peak
+    kept = (count.bytes + count_bytes(model.net)) // len(rows)
+    return leaves, raw, scores, (kept * 3 // 2 if graph else kept) + 8 * inputs.data[0].nbytes
+
+
+def _differentiate(network: Network, scores: Tensor, chosen: int, leaves: Sequence[Tensor]) -> list[Tensor | None]:
+    with torch.enable_grad():
+        output = scores[:, chosen]
+    return network.differentiate(output, leaves)
+
+
+def _join(parts: Sequence[Tensor | None], leaves: Sequence[Tensor], points: Tensor) -> Tensor:
+    return join([torch.zeros_like(t) if part is None else part for part, t in zip(parts, leaves, strict=True)]).to(points)
+
+
+def _run_first(network: Network) -> tuple[Pass, int]:
+    """The first explicand alone; whether the attributed inputs reach its scores."""
+    data, row = network.inputs.data, network.first
+    in_training = [(name, module) for name, module in network.modules if module.training]
+    buffers = [(f"{name}.{key}", b, b.clone()) for name, m in in_training for key, b in m.named_buffers(recurse=False)]
+    try:
+        leaves, raw, scores, size = _forward(network, data[:1], row)
     except Exception as error:
         if isinstance(error, IG2Error) or is_out_of_memory(error):
             raise
-        raise ModelError(_failure(network, leaves, error)) from error
+        raise ModelError(_failure(network, network.inputs.split(data[:1]), error)) from error
     for name, buffer, content in buffers:
         if not torch.equal(buffer, content):
             raise ModelError(f"the network is in train mode, where a pass changes its {name}. Call net.eval() first")
     _check_logits(network, raw)
-    # forward activations stay for both backward passes, which hold about half as much again at their peak
-    kept = sum(saved.values()) + count_bytes(model.net)
-    activations = kept * 3 // 2 if graph else kept
-    return scores.detach(), activations + 8 * inputs.data[0].nbytes
-
-
-def _differentiate_first(network: Network) -> Tensor:
-    """The scores of the first explicand once more, and whether the attributed inputs reach them.
-
-    In a pass of its own: while saved tensors are counted, autograd does not see that one was written into.
-    """
-    inputs, graph = network.inputs, network.inputs.needs_gradient
-    row = torch.zeros(1, dtype=torch.long, device=inputs.data.device)
-    enabled = graph or network.differentiates
-    leaves = [t.detach().clone().requires_grad_(enabled) for t in inputs.split(inputs.data[:1])]
-    with torch.set_grad_enabled(enabled):
-        scores = network.model.scores(network.forward(leaves, row), 1).to(inputs.data.device)
+    gradient, chosen = None, int(scores.detach().argmax())
     try:
-        if graph:
-            _check_reach(network, scores, leaves)
+        if network.inputs.needs_gradient:
+            gradient = _differentiate_first(network, scores, chosen, leaves)
     except RuntimeError as error:
         if isinstance(error, IG2Error) or is_out_of_memory(error):
             raise
         raise ModelError(f"the network runs and cannot be differentiated. It said: {error}") from error
-    return scores.detach()
+    return Pass(data[:1], row, scores.detach(), chosen, gradient), size
 
 
-def find_representation(network: Network) -> tuple[Layer | Literal["output"], int]:
-    """The layer a model's representation is read from, and which of its calls in a forward pass: as the user said, or the
-    last linear layer on the way from every attributed input to the output."""
-    layer = network.model.representation
-    if layer is not None:
-        return (find_running(network, layer, "representation") if isinstance(layer, Layer) else layer), 1
-    modules = network.model.modules
-    with LinearCalls(modules) as linear:
-        leaves, scores = _forward_first(network)
-    if not linear.calls and any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
-        raise ModelError(f"the last linear layer is not found: {SCRIPTED}")
-    used, inputs = nodes_before(node_of(scores)), {node_of(leaf) for leaf in leaves}
-    # of two towers whose outputs are compared, the last layer sees one input alone
-    seeing = [call for call in reversed(linear.calls) if call.node in used and inputs <= nodes_before(call.node)]
-    if not seeing:
-        return "output", 1
-    last = seeing[0]
-    if last.module is not None and _has_one_row(last):
-        return Layer(last.name, last.module, "input"), last.number
-    fitting = [repr(f"{call.name}:input") for call in seeing if call.module is not None and _has_one_row(call)]
-    # the proposals of a detector share no layer but those with places
-    cuts = find_cuts(network, network.inputs.data.ndim) if last.module is not None else []
-    names = [repr(layer.name) for _, layer in cuts[-1:]] + list(dict.fromkeys(fitting))[:3] or ["'output'"]
-    why = (
-        f"the last linear map of this network is a call of {last.name}, not a layer that can be read"
-        if last.module is None
-        else f"the input of {last.name!r}, the last linear layer, is {tuple(last.shape)} for one sample: a representation "
-        "needs one row a sample"
-    )
-    others = f", or {' or '.join(names[1:])}" if names[1:] else ""
-    raise ModelError(
-        f"{why}. Say where the representation is: ig2.wrap(net, representation={names[0]}){others}, or with a module or its "
-        "name (its output), 'name:input', or 'output'"
-    )
+def _differentiate_first(network: Network, scores: Tensor, chosen: int, leaves: Sequence[Tensor]) -> Tensor:
+    parts: list[Tensor | None] = [None] * len(leaves)
+    if scores.requires_grad:
+        nodes = network.look_at_graph(scores)
+        parts = _differentiate(network, scores, chosen, leaves)
+        if any("NotImplemented" in node.name() for node in nodes):
+            raise ModelError(
+                "an operation of the network has no gradient, which PyTorch takes for zero (its warning names the operation): "
+                f"it is for inference alone, as some of quantised weights are. {WITHOUT_GRADIENTS}"
+            )
+    unreached = [key for (key, _, _), part in zip(network.inputs.attributed, parts, strict=True) if part is None]
+    if unreached:
+        which = "the input" if len(leaves) == 1 else f"input {unreached[0]!r}"
+        raise ModelError(
+            f"{which} does not reach the output through differentiable operations: look for .detach(), .data, "
+            ".item(), torch.no_grad(), rounding or integer indexing in the forward pass"
+            + ("" if len(leaves) == 1 else "; or, if it is only passed on, wrap it in ig2.Fixed(...)")
+            + f". {WITHOUT_GRADIENTS}"
+        )
+    return _join(parts, leaves, network.inputs.data)
 
 
-def _has_one_row(call: LinearCall) -> bool:
-    """Whether its input has one row for one sample, as the proposals of a detector have not."""
-    return len(call.shape) <= 1 or call.shape[0] == 1
-
-
-def find_activation(network: Network) -> Step:
-    """What the last convolution with places comes to: the last tensor with its places that is made of it on the way from every
-    attributed input to the output, after its norm, its activation and the sum with what went around it.
-
-    Grad-CAM, LayerCAM and HiResCAM explain rectified maps: on 40 photos and an EfficientNet, Grad-CAM had a GT-SUM of .738
-    before the activation and .814 after it.
-    """
-    steps: list[tuple[Node, torch.Size, Step]] = []
-    convolutions: list[tuple[Node, int, bool]] = []  # how many steps there were with it, and whether it cuts into patches
-
-    def note(step: Step, args: Sequence[Any], result: Tensor) -> None:
-        if not result.requires_grad or result.ndim not in (3, 4, 5) or result.shape[0] != 1 or result.shape[2:].numel() < 2:
-            return
-        steps.append((node_of(result), result.shape, step))
-        if step.function in CONVOLUTIONS:
-            before, kernel = (tensor.shape[2:] for tensor in args[:2])
-            cut = tuple(size // side for size, side in zip(before, kernel, strict=True))
-            convolutions.append((node_of(result), len(steps), max(kernel) > 1 and cut == result.shape[2:]))
-
-    network.watch(note)
-    try:
-        leaves, scores = _forward_first(network)
-    finally:
-        network.watch(None)
-    used, inputs = nodes_before(node_of(scores)), {node_of(leaf) for leaf in leaves}
-    on_the_way = [found for found in convolutions if found[0] in used and inputs <= nodes_before(found[0])]
-    if not on_the_way:
-        raise ModelError(f"the network has no convolution whose output has places on the way to its output: {NAME_PLACES}")
-    node, count, is_cut = on_the_way[-1]
-    if is_cut and len(on_the_way) == 1:
-        raise ModelError(f"the only convolution cuts the input into patches, as a transformer's does: {NAME_PLACES}")
-    shape = steps[count - 1][1]
-    return next(
-        step
-        for end, size, step in reversed(steps[count - 1 :])
-        if size[2:] == shape[2:] and end in used and node in nodes_before(end)
-    )
-
-
-def find_cuts(network: Network, axes: int) -> list[tuple[tuple[int, ...], Layer]]:
-    """The layers that all of the input passes through and that return places, tensors of so many axes, (n, channels, *places):
-    on each grid of places the last one, from the finest grid to the coarsest."""
-    modules = [(name, module) for name, module in network.model.modules if name]
-    with Readings([module for _, module in modules]) as readings:
-        leaves, scores = _forward_first(network)
-    end, inputs = node_of(scores), {node_of(leaf) for leaf in leaves}
-    cuts: dict[tuple[int, ...], Layer] = {}
-    depths: dict[tuple[int, ...], int] = {}  # how much of the network lies before each
-    for (name, module), outputs in zip(modules, readings.outputs, strict=True):
-        result = outputs[0] if len(outputs) == 1 else None
-        if not isinstance(result, Tensor) or not result.requires_grad or result.ndim != axes:
-            continue
-        if result.shape[0] != 1 or result.shape[2:].numel() < 2:  # several rows are, for example, a detector's proposals
-            continue
-        grid, node = tuple(result.shape[2:]), node_of(result)
-        depth = len(nodes_before(node))
-        if depth > depths.get(grid, 0) and inputs.isdisjoint(nodes_before(end, without=node)):
-            cuts[grid], depths[grid] = Layer(name, module, "output"), depth
-    return sorted(cuts.items(), key=lambda cut: cut[0], reverse=True)
-
-
-def _forward_first(network: Network) -> tuple[list[Tensor], Tensor]:
-    """The first explicand, input by input, and its scores with a graph."""
-    data = network.inputs.data
-    leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in network.inputs.split(data[:1])]
-    with torch.enable_grad():
-        return leaves, network.model.scores(network.forward(leaves, torch.zeros(1, dtype=torch.long, device=data.device)), 1)
-
-
-def find_running(network: Network, layer: Layer, name: str) -> Layer:
-    """The layer, which the user calls `name`, if a forward pass runs it a single time.
-
-    In place of one that never runs, the only one that has its weights and runs once: of an encoder and a decoder with the same
-    embeddings, transformers names a third module.
-
-    Raises:
-        ModelError: if there is none.
-    """
-    weights = {weight.data_ptr() for weight in layer.module.parameters() if weight.numel()}
-    alike = [
-        Layer(other, module, layer.side)
-        for other, module in network.model.modules
-        if module is not layer.module
-        and (isinstance(module, type(layer.module)) or isinstance(layer.module, type(module)))
-        and weights.intersection(weight.data_ptr() for weight in module.parameters())
-    ]
-    with Readings([layer.module, *(other.module for other in alike)]) as readings:
-        _forward_first(network)
-    calls, *calls_of_others = map(len, readings.outputs)
-    if calls == 1:
-        return layer
-    running = [other for other, times in zip(alike, calls_of_others, strict=True) if times == 1]
-    if not calls and len(running) == 1:
-        return running[0]
-    advice = "name a module that runs once"
-    if not calls and running:
-        advice = f"{' and '.join(repr(other.name) for other in running)} have its weights, and each runs once: name one of them"
-    raise ModelError(
-        f"{name} {layer.name!r} runs {calls} times in one forward pass, so its {layer.side} is "
-        f"{'ambiguous' if calls else 'never computed'}; {advice}"
-    )
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    return tensor.layout == torch.strided and not tensor.is_nested
-
-
-def _failure(network: Network, leaves: Sequence[Tensor], error: Exception) -> str:
-    modules = [module for _, module in network.model.modules]
+def _failure(network: Network, given: Sequence[Tensor], error: Exception) -> str:
+    modules = [module for _, module in network.modules]
     weights = {p.dtype for m in modules for p in m.parameters(False) if p.is_floating_point()}
-    dtypes = {leaf.dtype for leaf in leaves}
+    dtypes = {tensor.dtype for tensor in given}
     keys = network.inputs.keys
     hint = "x must be a batch (B, ...) of what the network takes"
     if len(weights) == 1 and not dtypes & weights:
@@ -343,7 +281,7 @@ def _failure(network: Network, leaves: Sequence[Tensor], error: Exception) -> st
         hint += "; a single sample gets its axis by x[None]"
     elif isinstance(keys[0], int):
         hint = "a tuple or list is the arguments of one call; a list of samples becomes a batch by torch.stack(x)"
-    given_text = describe(leaves[0] if len(leaves) == 1 else tuple(leaves))
+    given_text = describe(given[0] if len(given) == 1 else tuple(given))
     return f"the network fails on the first explicand, given {given_text}: {hint}. It said: {reason(error)}"
 
 
@@ -352,28 +290,6 @@ def _reads_text(modules: Sequence[nn.Module]) -> bool:
     return any(isinstance(module, nn.Embedding) for module in modules) and any(
         kind.__module__.startswith("transformers.") for module in modules for kind in type(module).__mro__
     )
-
-
-def _check_reach(network: Network, scores: Tensor, leaves: Sequence[Tensor]) -> None:
-    reached = [False] * len(leaves)
-    if scores.requires_grad:
-        network.look_for_checkpoints(scores)
-        nodes = nodes_before(node_of(scores))
-        reached = [grad is not None for grad in network.differentiate(scores, leaves)]
-        if any("NotImplemented" in node.name() for node in nodes):
-            raise ModelError(
-                "an operation of the network has no gradient, which PyTorch takes for zero (its warning names the operation): "
-                f"it is for inference alone, as some of quantised weights are. {WITHOUT_GRADIENTS}"
-            )
-    if not all(reached):
-        keys = [key for (key, _, _), ok in zip(network.inputs.attributed, reached, strict=True) if not ok]
-        which = "the input" if len(leaves) == 1 else f"input {keys[0]!r}"
-        raise ModelError(
-            f"{which} does not reach the output through differentiable operations: look for .detach(), .data, "
-            ".item(), torch.no_grad(), rounding or integer indexing in the forward pass"
-            + ("" if len(leaves) == 1 else "; or, if it is only passed on, wrap it in ig2.Fixed(...)")
-            + f". {WITHOUT_GRADIENTS}"
-        )
 
 
 def _check_logits(network: Network, raw: Any) -> None:
@@ -388,72 +304,149 @@ def _check_logits(network: Network, raw: Any) -> None:
         )
 
 
-def _check_repeats(network: Network, scores: Tensor, again: Tensor, draws: bool, check_mixing: bool) -> None:
-    """The first sample must score the same again: in a pass of its own, and beside another sample."""
-    data = network.inputs.data
-    first = torch.zeros(1, dtype=torch.long, device=data.device)
+def _check_repeats(network: Network, alone: Pass, draws: bool) -> bool | None:
+    """The first sample must score the same in a pass of its own; a step beside it, what its gradient says.
 
-    run = network.scores_alone
+    Returns:
+        Whether the gradient is the slope there; None where no step could show it.
+    """
+    data, first = network.inputs.data, alone.rows
+
+    def run(points: Tensor, rows: Tensor) -> Tensor:
+        if not network.inputs.needs_gradient:
+            return network.scores_alone(points, rows)
+        with torch.enable_grad():  # as the first pass was: kernels may differ
+            return network.scores(points.detach().requires_grad_(), rows).detach()
+
     if draws:  # dropout of a few features, or of whole layers, may by chance do twice the same
         passes = [run(data[:1], first) for _ in range(TRIES)]
         if any(not torch.equal(passes[0], other) for other in passes[1:]):
             raise ModelError(RANDOM)
-    within = tolerance(network)
-    moves = all(dtype.is_floating_point for _, _, dtype in network.inputs.attributed)
-    last = max((torch.finfo(dtype).eps for dtype in _precisions(network)), default=0.0) if moves else 0.0
-    if not is_close(scores, again, within / 100) and not is_close(
-        scores, again, within / 100, _rounding(run, data[:1], first, last)
+    within, length = tolerance(network), _choose_step(network, alone, alone.steepness)
+    if length is not None:
+        again = run(torch.add(alone.points, alone.direction, alpha=length), first)
+        change, expected = (again - alone.scores)[0].tolist(), length * alone.steepness
+        if abs(change[alone.chosen] - expected) <= CONFIRMED_WITHIN * expected and is_close(alone.scores, again, within):
+            return True
+    again = run(data[:1], first)
+    if not is_close(alone.scores, again, within / 100) and not is_close(
+        alone.scores, again, within / 100, _rounding(network, run, first)
     ):
         raise ModelError(RANDOM if draws else STATE)
-    points, rows = data[:1], first
-    if check_mixing:
-        # beside a copy of itself its batch statistics would stay as they are
-        half = "floor" if any(not dtype.is_floating_point for _, _, dtype in network.inputs.attributed) else None
-        other = data[-1] if not torch.equal(data[0], data[-1]) else torch.div(data[0], 2, rounding_mode=half)
-        points, rows = torch.stack([data[0], other]), torch.tensor([0, len(data) - 1], device=data.device)
+    return None if length is None else False
+
+
+def _choose_step(network: Network, alone: Pass, slope: float) -> float | None:
+    """How long a step from the first explicand must be to change a score of this slope by much more than rounding does.
+
+    None where the sample itself is rounded to such steps, or they are too long.
+    """
+    types, scores, x = network.precisions, alone.scores, alone.points
+    if tolerance(network) > 1e-2 or not 0 < slope < torch.inf:
+        return None
+    rounding = max(torch.finfo(dtype).eps for dtype in types)
+    size, score = float(x.norm()), float(scores.abs().max())
+    if scores.is_cuda and torch.float32 in types:
+        rounding = 2**-10  # that of TF32, which convolutions may round to
+    length = rounding**STEP_POWER * score / slope
+    return length if 20 * torch.finfo(x.dtype).eps * size <= length <= LONGEST_STEP * size else None
+
+
+def _run_beside(network: Network, alone: Pass, check_mixing: bool, differentiates: bool) -> Pass | None:
+    """The first sample beside another one, where it must score the same; None where it cannot be run so.
+
+    Where samples may mix, beside a copy of itself, where batch statistics stay as they are.
+    """
+    data, row = network.inputs.data, len(network.inputs) - 1 if check_mixing else 0
+    other = data[row]
+    if check_mixing and torch.equal(data[0], other):
+        floats = all(dtype.is_floating_point for _, _, dtype in network.inputs.attributed)
+        other = torch.div(other, 2, rounding_mode=None if floats else "floor")
+    points, rows = torch.stack([data[0], other]), torch.tensor([0, row], device=data.device)
+    graph = differentiates and network.inputs.needs_gradient
     try:
-        beside = run(points, rows)[:1]
+        if graph:
+            points.requires_grad_()
+            with torch.enable_grad():
+                scores = network.scores(points, rows)
+                output = scores[:, alone.chosen]
+            if network.habits.misread_alone:
+                network.look_at_graph(scores)
+            gradient = network.gradient(output, points)
+            beside = Pass(points.detach(), rows, scores.detach(), alone.chosen, gradient)
+        else:
+            beside = Pass(points, rows, network.scores_alone(points, rows), alone.chosen, None)
     except IG2Error:
         raise
     except Exception as error:
-        if is_out_of_memory(error):
-            return  # one at a time it will have to be, and then nothing mixes
+        if is_out_of_memory(error) or not check_mixing:
+            return None  # one at a time it will have to be, and then nothing mixes
         text = f"the network takes one sample and fails on two: use batch_size=1. It said: {reason(error)}"
         raise ModelError(text) from error
-    if not is_close(again, beside, within):
-        alone = run(data[:1], first)  # without a graph, as beside the other: kernels may differ
-        if not is_close(alone, beside, within, _rounding(run, data[:1], first, last)):
-            raise ModelError(MIXING)
+    within, first = tolerance(network), alone.rows
+    if not is_close(alone.scores, beside.scores[:1], within) and not is_close(
+        alone.scores, beside.scores[:1], within, _rounding(network, network.scores_alone, first)
+    ):
+        if not check_mixing:
+            return None
+        raise ModelError(MIXING)
+    return beside
 
 
-def _precisions(network: Network) -> set[torch.dtype]:
-    """The floating types of the weights and of what is attributed."""
-    types = {p.dtype for _, module in network.model.modules for p in module.parameters(recurse=False)}
-    types |= {dtype for _, _, dtype in network.inputs.attributed}
-    return {dtype for dtype in types if dtype.is_floating_point}
+def _check_gradients(network: Network, alone: Pass, beside: Pass | None, is_slope: bool | None) -> str | None:
+    """Whether the gradient of the first sample is the same beside another one, and the slope of its score.
+
+    Where it is not, the network is run from here on in the way that gives the slope, and a warning says so.
+    """
+    if alone.gradient is None:
+        return None
+    mine, theirs = alone.gradient[0], None if beside is None or beside.gradient is None else beside.gradient[0]
+    off = 0.0 if theirs is None else float(torch.dist(mine, theirs))
+    size, habits = alone.steepness, network.habits
+    if theirs is not None and 10 * tolerance(network) * size < off < torch.inf:  # gradients are rounded more than scores
+        slope = _find_slope(network, alone, (mine - theirs) / off, off)
+        if slope is None:  # too rough, or rounded too much, to say which is right
+            return None
+        habits.singly, habits.in_pairs = (
+            abs(float((gradient * (mine - theirs)).sum()) / off - slope) < off / 4 for gradient in (mine, theirs)
+        )
+        advice = (ALONE if habits.in_pairs else BESIDE if habits.singly else NEITHER).format(off / size)
+    elif is_slope is False:
+        slope = _find_slope(network, alone, alone.direction, size)
+        if slope is None or abs(slope - size) <= SLOPE_WITHIN * max(abs(slope), size):
+            return None
+        return NO_SLOPE.format(slope / size)  # many a network means it so, and the sums show it: no warning
+    else:
+        return None
+    warn(advice)
+    return advice
 
 
-def tolerance(network: Network) -> float:
-    """How much of the largest score may change when a sample is scored in another batch: rounding, and TF32's."""
-    types = _precisions(network)
-    if types == {torch.float64}:
-        return 1e-6
-    in_half = types & {torch.float16, torch.bfloat16} or torch.is_autocast_enabled(network.inputs.data.device.type)
-    return 1e-1 if in_half else 1e-2
+def _find_slope(network: Network, alone: Pass, direction: Tensor, size: float) -> float | None:
+    """The slope of the score at the first sample in a direction, by differences that `size` tells the scale of.
+
+    None where steps forwards and backwards, long and short, do not give the same.
+    """
+    length = _choose_step(network, alone, size)
+    if length is None:
+        return None
+    steps = [0.0, length, -length, length / 4, -length / 4]
+    points = [torch.add(alone.points, direction, alpha=step) for step in steps]
+    first, *outputs = (float(network.scores_alone(point, alone.rows)[0, alone.chosen]) for point in points)
+    slopes = [(output - first) / step for output, step in zip(outputs, steps[1:], strict=True)]
+    spread, steepest = max(slopes) - min(slopes), max(map(abs, slopes))
+    return sum(slopes[:2]) / 2 if spread <= SLOPE_WITHIN / 4 * max(size, steepest) else None
 
 
-def is_close(tensor: Tensor, other: Tensor, relative: float, absolute: float = 0.0) -> bool:
-    """Equal up to what batching changes in the rounding; a NaN is judged later, where it can be located."""
-    scale = max(1e-6, float(tensor.detach().abs().nan_to_num(posinf=0.0).max()))
-    return torch.allclose(tensor, other.to(tensor.dtype), rtol=relative, atol=relative * scale + absolute, equal_nan=True)
-
-
-def _rounding(run: Callable[[Tensor, Tensor], Tensor], sample: Tensor, row: Tensor, last: float) -> float:
-    """How far the scores of a sample move when it changes in its last digits, `last` times itself.
+def _rounding(network: Network, run: Callable[[Tensor, Tensor], Tensor], row: Tensor) -> float:
+    """How far the scores of the first sample move when it changes in its last digits.
 
     Where large numbers cancel inside the network, scores in another batch differ by more than their own rounding: logits that
     are differences of numbers around 1e5 by 0.01. Nothing, if the scores move by themselves.
     """
+    sample = network.inputs.data[:1]
+    moves = all(dtype.is_floating_point for _, _, dtype in network.inputs.attributed)
+    last = max((torch.finfo(dtype).eps for dtype in network.precisions), default=0.0) if moves else 0.0
     if not last or not torch.equal(run(sample, row), run(sample, row)):
         return 0.0
     moved = torch.stack([run(sample * (1 + k * last), row) for k in (-4, -2, 0, 2, 4)])

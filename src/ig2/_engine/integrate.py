@@ -155,7 +155,10 @@ def average_references(values: Tensor, weights: Tensor | None) -> tuple[Tensor, 
 
 
 def _walk_and_confirm(task: Task, path: Path, rule: Rule | None, pairs: Pairs, keep: Keep) -> _Walk:
-    """Walk the paths, and once more if a faster copy of the network turns out wrong on the way."""
+    """Walk the paths, and once more if a faster copy of the network has led them where the network has other outputs.
+
+    A copy that is given up on the way was right in all sizes of batch before.
+    """
     ticked = 0
 
     def tick(points: int) -> None:
@@ -163,22 +166,20 @@ def _walk_and_confirm(task: Task, path: Path, rule: Rule | None, pairs: Pairs, k
         ticked += points
         task.progress.advance(points)
 
-    def take_back() -> None:
-        tick(-ticked)
+    def walk() -> _Walk:
+        return _Walk(task, path, rule, pairs, keep, tick)
 
     sums = task.session.sums.clone()
     try:
-        prepared = task.session.is_prepared
-        walk = _Walk(task, path, rule, pairs, keep, tick)
-        task.session.confirm_outputs(walk.baseline, pairs.rows, pairs.target, walk.baseline_output)
-        if prepared and not task.session.is_prepared:
-            take_back()
+        walked = walk()
+        if not task.session.confirm_outputs(walked.baseline, pairs.rows, pairs.target, walked.baseline_output):
+            tick(-ticked)
             task.session.sums = sums
-            walk = _Walk(task, path, rule, pairs, keep, tick)
+            walked = walk()
     except BaseException:
-        take_back()  # this piece will be done again, or not at all
+        tick(-ticked)  # this piece will be done again, or not at all
         raise
-    return walk
+    return walked
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from ig2._engine.private import buffers_of, has_batch_statistics, has_running_st
 from ig2.errors import ModelError
 from ig2.model import Function, Layer, Model, modules_used
 
+# What most values of a module are, which hold no tensor of their own.
+PLAIN = {bool, int, float, str, type(None), dict, OrderedDict, set, tuple}
+
 
 class CopyError(Exception):
     """A copy of the modules would not be the same network, or cannot be made."""
@@ -34,16 +37,18 @@ def isolate(model: Model) -> Model:
     Raises:
         CopyError: where a function refers to the modules, or one of them holds what cannot be copied.
     """
-    parts = (model.net, model.preprocess, model.output)
+    parts, modules = (model.net, model.preprocess, model.output), model.modules
     functions = (*parts[1:], getattr(model.target, "function", None))
-    if any(_calls_originals(module) for _, module in model.modules) or any(map(_refers_to_modules, functions)):
+    if any(_calls_originals(module) for _, module in modules) or any(map(_refers_to_modules, functions)):
         raise CopyError("a function calls its modules, and would not call their copies")
     # what deepcopy finds here it takes as it is
     copies: dict[int, Any] = {}
-    for _, module in model.modules:
+    for _, module in modules:
         for parameter in module.parameters(recurse=False):
             copies[id(parameter)] = _freeze(parameter)
         for value in vars(module).values():
+            if type(value) in PLAIN:
+                continue
             if isinstance(value, Tensor) and not value.is_leaf:  # deepcopy refuses what was computed, such as a weight norm's
                 copies[id(value)] = value.detach().clone()
             copies.update((id(tensor), tensor) for tensor in _find_weights(module, value))
@@ -81,10 +86,16 @@ def _copy(part: Any, copies: dict[int, Any]) -> Any:
     for name, value in part.__getstate__().items():  # type: ignore[no-untyped-call]
         if name == "_modules":
             value = type(value)((key, _copy(child, copies)) for key, child in value.items())
-        elif not (value is None or isinstance(value, (bool, int, float, str))):
-            value = type(value)() if type(value) in (dict, OrderedDict) and not value else copy.deepcopy(value, copies)
+        elif type(value) in (dict, OrderedDict, set) and not value:
+            value = type(value)()
+        elif not _is_constant(value):
+            value = copy.deepcopy(value, copies)
         copied.__dict__[name] = value
     return copied
+
+
+def _is_constant(value: Any) -> bool:
+    return type(value) in (bool, int, float, str, type(None)) or (type(value) is tuple and all(map(_is_constant, value)))
 
 
 def _freeze(parameter: Tensor) -> Tensor:
@@ -133,10 +144,11 @@ def open_model(model: Model, on_cuda: bool, isolated: Model | None = None) -> It
         on_cuda: whether it runs on an NVIDIA GPU.
         isolated: what `isolate` made of it before, if it did.
     """
-    _check_weights(model)
-    _check_mode(model)
+    modules = model.modules
     with ExitStack() as undo:
-        for _, module in model.modules:
+        for name, module in modules:
+            _check_weights(name or "the network", module)
+            _check_mode(name or "it", module)
             for parameter in module.parameters(recurse=False):
                 if type(parameter) is not nn.Parameter:
                     # a copy shares it, and in its first pass a layer of bitsandbytes takes the scales away from its weight
@@ -146,7 +158,7 @@ def open_model(model: Model, on_cuda: bool, isolated: Model | None = None) -> It
         except CopyError:
             undo.enter_context(_keep_buffers(model))
         undo.enter_context(_one_attention)
-        if on_cuda and any(isinstance(module, nn.RNNBase) for _, module in model.modules):
+        if on_cuda and any(isinstance(module, nn.RNNBase) for _, module in modules):
             # cuDNN refuses the backward pass of a recurrent layer in eval mode
             undo.enter_context(torch.backends.cudnn.flags(enabled=False))
         yield model
@@ -209,33 +221,31 @@ _one_attention = _ProcessSetting(_one_implementation)
 uncompiled = _ProcessSetting(_eager)
 
 
-def _check_weights(model: Model) -> None:
-    for name, module in model.modules:
-        for tensor in [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
-            if nn.parameter.is_lazy(tensor):
-                raise ModelError(f"{name or 'the network'} has no weights yet: run the network once before it is explained")
-            if tensor.is_meta:
-                raise ModelError(
-                    f"the weights of {name or 'the network'} are on the meta device, which holds no values (offloaded or never "
-                    "loaded): load the whole network onto one device before it is explained"
-                )
-            if tensor.is_inference():
-                raise ModelError(
-                    f"the weights of {name or 'the network'} were made in torch.inference_mode(), where gradients cannot "
-                    "follow: make or load the network outside it"
-                )
-
-
-def _check_mode(model: Model) -> None:
-    """A network in train mode is fine as long as no layer behaves differently there."""
-    for name, module in model.modules:
-        if not module.training:
-            continue
-        random = getattr(module, "p", 0) if is_dropout(module) else 0
-        random = random or (module.dropout if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) else 0)
-        counting = has_running_statistics(module) or has_batch_statistics(module)
-        if random or counting or isinstance(module, nn.RReLU):
+def _check_weights(name: str, module: nn.Module) -> None:
+    for tensor in [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
+        if nn.parameter.is_lazy(tensor):
+            raise ModelError(f"{name} has no weights yet: run the network once before it is explained")
+        if tensor.is_meta:
             raise ModelError(
-                f"the network is in train mode: {name or 'it'} ({type(module).__name__}) behaves differently there, and "
-                "explaining it would change its statistics or draw random numbers. Call net.eval() first"
+                f"the weights of {name} are on the meta device, which holds no values (offloaded or never loaded): load the "
+                "whole network onto one device before it is explained"
             )
+        if tensor.is_inference():
+            raise ModelError(
+                f"the weights of {name} were made in torch.inference_mode(), where gradients cannot follow: make or load the "
+                "network outside it"
+            )
+
+
+def _check_mode(name: str, module: nn.Module) -> None:
+    """A network in train mode is fine as long as no layer behaves differently there."""
+    if not module.training:
+        return
+    random = getattr(module, "p", 0) if is_dropout(module) else 0
+    random = random or (module.dropout if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) else 0)
+    counting = has_running_statistics(module) or has_batch_statistics(module)
+    if random or counting or isinstance(module, nn.RReLU):
+        raise ModelError(
+            f"the network is in train mode: {name} ({type(module).__name__}) behaves differently there, and explaining it "
+            "would change its statistics or draw random numbers. Call net.eval() first"
+        )

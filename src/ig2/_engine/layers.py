@@ -70,7 +70,7 @@ class LinearCalls(TorchFunctionMode):
 
     def _note(self, name: str, module: nn.Linear | None, number: int, args: Sequence[Any]) -> None:
         for arg in args:
-            if isinstance(arg, Tensor) and not isinstance(arg, nn.Parameter) and arg.requires_grad:
+            if isinstance(arg, Tensor) and not isinstance(arg, nn.Parameter) and is_tracked(arg):
                 self.calls.append(LinearCall(name, module, number, node_of(arg), arg.shape))
                 return
 
@@ -85,9 +85,15 @@ class LinearCalls(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+def is_tracked(tensor: Tensor) -> bool:
+    """Whether a tensor has a node. In a checkpoint with re-entry, views require gradients and have none."""
+    return tensor.requires_grad and (tensor.grad_fn is not None or base_of(tensor) is None)
+
+
 def node_of(tensor: Tensor) -> Node:
     """What made a tensor in autograd's graph; of a leaf, the node where its gradient arrives."""
-    return get_gradient_edge(tensor).node
+    with torch.enable_grad():  # of a leaf it is found by an operation on it
+        return get_gradient_edge(tensor).node
 
 
 def nodes_before(node: Node, without: Node | None = None) -> set[Node]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ig2._engine.private import TorchDispatchMode
+from ig2._engine.private import TorchDispatchMode, version_of
 from ig2._utils.checks import is_count
 from ig2.errors import IG2Error, InputError, describe
 
@@ -52,6 +52,50 @@ def explain_memory_errors() -> Iterator[None]:
             f"there is no memory for a single sample, or for the results of all: explain fewer samples in a call, or keep "
             f"less of them (paths, per_reference). {error}"
         ) from error
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether its values are one block of memory."""
+    return tensor.layout == torch.strided and not tensor.is_nested
+
+
+class Saved(torch.autograd.graph.saved_tensors_hooks):
+    """Counts the bytes that the graphs made inside keep, beside weights."""
+
+    def __init__(self, weights: Iterable[Tensor]) -> None:
+        super().__init__(self._keep, _take)
+        self._weights = {weight.data_ptr() for weight in weights if is_dense(weight)}
+        self._storages: dict[int, int] = {}
+
+    def __enter__(self) -> Saved:  # type: ignore[override]
+        super().__enter__()
+        return self
+
+    @property
+    def bytes(self) -> int:
+        return sum(self._storages.values())
+
+    def note(self, tensor: Tensor) -> None:
+        """Count a tensor that is kept. It has to stay: memory used twice would be counted once."""
+        with suppress(RuntimeError):  # inside torch.func tensors have no storage
+            if is_dense(tensor) and tensor.data_ptr() not in self._weights:
+                self._storages[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+
+    def _keep(self, tensor: Tensor) -> tuple[Tensor, int]:
+        self.note(tensor)
+        kept = tensor.detach()  # a node that keeps its own output would never be let go
+        return kept, version_of(kept)
+
+
+def _take(kept: tuple[Tensor, int]) -> Tensor:
+    """What a graph kept, as it was: autograd leaves this check to hooks where there are any."""
+    tensor, version = kept
+    if version_of(tensor) != version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor "
+            f"{tuple(tensor.shape)}"
+        )
+    return tensor
 
 
 class Written(TorchDispatchMode):  # type: ignore[no-untyped-call]

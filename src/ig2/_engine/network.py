@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 
 from ig2._engine.activations import first_result, first_tensor, put, put_first
 from ig2._engine.inputs import Inputs
 from ig2._engine.isolation import uncompiled
 from ig2._engine.layers import NoteStep, Step, Steps, in_this_thread, node_of, nodes_before
+from ig2._engine.layouts import Layouts, may_misread
 from ig2._engine.private import version_of
 from ig2.errors import ModelError, describe
 from ig2.model import Layer, Model
@@ -22,36 +26,56 @@ from ig2.targets import find_tensor
 WITHOUT_GRAPH = "does not require grad"
 
 
+@dataclass
+class Habits:
+    """What a network was seen to do, by which it is run."""
+
+    writes: bool | None = None  # whether it writes into its input, once that is known
+    differentiates: bool = False  # whether it takes gradients in its forward pass, which need a graph
+    reenters: bool = False  # whether it has checkpoints with re-entry
+    # whether the gradient of one point, and that of several, may meet a layout that is misread
+    misread_alone: bool = False
+    misread_beside: bool = False
+    in_pairs: bool = False  # whether a single point must be run beside a copy of itself
+    singly: bool = False  # whether points must be run one at a time
+
+
 class Network:
     """Runs a model on points of the data space, and reads its representation once a layer was chosen."""
 
-    def __init__(self, model: Model, inputs: Inputs) -> None:
-        self.model, self.inputs = model, inputs
-        self.writes: bool | None = None  # whether the network writes into its input, once that is known
+    def __init__(self, model: Model, inputs: Inputs, habits: Habits | None = None) -> None:
+        self.model, self.inputs, self.habits = model, inputs, habits or Habits()
         self.channels_last = False  # the memory layout of its points
         self.against: Tensor | None = None  # the classes each explicand is explained against, (explicands, K)
-        self.differentiates = False  # whether it takes gradients in its forward pass, which need a graph
-        self.reenters = False  # whether it has checkpoints with re-entry
         self.layer: Layer | Step | Literal["output"] | None = None  # what is read
         self.call = 1  # which of the layer's calls in one forward pass
         self._calls = 0
         self._activation: Tensor | None = None
         self._stop_reading: Callable[[], None] = lambda: None
+        self.layouts = Layouts()  # type: ignore[no-untyped-call]
         self._note: NoteStep | None = None  # called with what torch's functions return
 
-    @property
-    def habits(self) -> tuple[bool | None, bool, bool]:
-        """Whether it writes into its input, takes gradients in its forward pass, and has checkpoints with re-entry."""
-        return self.writes, self.differentiates, self.reenters
+    @cached_property
+    def modules(self) -> list[tuple[str, nn.Module]]:
+        """Those of its model; on a network of some layers, to collect them takes as long as half a pass."""
+        return self.model.modules
 
-    @habits.setter
-    def habits(self, habits: tuple[bool | None, bool, bool]) -> None:
-        self.writes, self.differentiates, self.reenters = habits
+    @cached_property
+    def precisions(self) -> set[torch.dtype]:
+        """The floating types of the weights and of what is attributed."""
+        types = {p.dtype for _, module in self.modules for p in module.parameters(recurse=False)}
+        types |= {dtype for _, _, dtype in self.inputs.attributed}
+        return {dtype for dtype in types if dtype.is_floating_point}
+
+    @property
+    def first(self) -> Tensor:
+        """The row of the first explicand, (1,)."""
+        return torch.zeros(1, dtype=torch.long, device=self.inputs.data.device)
 
     def forward(self, tensors: Sequence[Tensor], rows: Tensor) -> Any:
         """What the network returns for the attributed tensors; row i has the fixed inputs of explicand `rows[i]`."""
         # a network that starts with an in-place operation must not write into its own input
-        points = [tensor.clone() if self.writes is not False else tensor for tensor in tensors]
+        points = [tensor.clone() if self.habits.writes is not False else tensor for tensor in tensors]
         if not self.channels_last:  # the points may have been laid out for a copy that was given up
             points = [tensor.contiguous() for tensor in points]
         versions = [version_of(tensor) for tensor in points]
@@ -60,14 +84,16 @@ class Network:
         with uncompiled, nullcontext() if self._note is None else Steps(self._note):
             args, kwargs = self.model.preprocessed(args, kwargs)
             result = self.model.net(*args, **kwargs)
-        if self.writes is not True and versions != [version_of(tensor) for tensor in points]:
-            if self.writes is False:
+        if self.habits.writes is not True and versions != [version_of(tensor) for tensor in points]:
+            if self.habits.writes is False:
                 raise ModelError("the network writes into its input, and did not at first: give it a copy, net(x.clone())")
-            self.writes = True
+            self.habits.writes = True
         return result
 
     def scores(self, points: Tensor, rows: Tensor) -> Tensor:
         """The explained outputs of all classes, (n, classes); less those explained against, once they were chosen."""
+        if self.habits.in_pairs and len(rows) == 1:  # what is read of layers has two rows then
+            return self.scores(torch.cat([points, points]), rows.expand(2))[:1]
         raw = self.forward(self.inputs.split(points), rows)
         scores = self.model.scores(raw, len(rows), rows).to(self.inputs.data.device)
         if self.layer == "output":
@@ -87,27 +113,34 @@ class Network:
 
     def scores_alone(self, points: Tensor, rows: Tensor) -> Tensor:
         """The same without autograd's graph."""
-        if not self.differentiates:
+        if not self.habits.differentiates:
             try:
                 with torch.no_grad():
                     return self.scores(points, rows)
             except RuntimeError as error:
                 if WITHOUT_GRAPH not in str(error):
                     raise
-                self.differentiates = True
+                self.habits.differentiates = True
         with torch.enable_grad():
             return self.scores(points.detach().requires_grad_(), rows).detach()
 
     def differentiate(self, output: Tensor, leaves: Sequence[Tensor], retain: bool = False) -> list[Tensor | None]:
         """The gradient of the sum of `output` by each of the leaves; None for one that does not reach it."""
         # the cotangent is made whole: an expanded one made a matrix product 5 times slower on a CPU
-        ones = torch.ones_like(output)
-        # autocast is for forward passes, and in bfloat16 refuses what the backward pass of a float16 network does
-        kind = output.device.type
-        with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
-            if not self.reenters:
+        ones, kind, habits = torch.ones_like(output), output.device.type, self.habits
+        with ExitStack() as around:
+            if torch.is_autocast_enabled(kind):
+                # it is for forward passes, and in bfloat16 refuses what the backward pass of a float16 network does
+                around.enter_context(torch.autocast(kind, enabled=False))
+            # of a sum over points it does not show how many they are
+            several = habits.misread_beside or (output.ndim == 0 and habits.misread_alone)
+            if habits.misread_alone if output.shape == (1,) else several:
+                around.enter_context(self.layouts)
+            if not self.habits.reenters:
                 return list(torch.autograd.grad(output, leaves, ones, retain_graph=retain, allow_unused=True))
-            # this fills .grad of every leaf that requires a gradient, which are ours alone
+            # this fills .grad of every leaf that requires a gradient, which are ours alone, and of activations if asked
+            for leaf in leaves:
+                leaf.retain_grad()
             torch.autograd.backward(output, ones, retain_graph=retain)
         gradients = [leaf.grad for leaf in leaves]
         for leaf in leaves:
@@ -119,14 +152,22 @@ class Network:
         (gradient,) = self.differentiate(output, [points], retain)
         return torch.zeros_like(points) if gradient is None else gradient
 
-    def look_for_checkpoints(self, scores: Tensor) -> None:
-        """Checkpoints with re-entry run a backward pass of their own, which torch.autograd.grad does not allow."""
-        self.reenters = any("CheckpointFunction" in node.name() for node in nodes_before(node_of(scores)))
-        if self.reenters and any(p.requires_grad for _, module in self.model.modules for p in module.parameters(recurse=False)):
+    def look_at_graph(self, scores: Tensor) -> set[Node]:
+        """Find out by the nodes of a pass's graph, which it returns, how gradients must be taken."""
+        nodes = nodes_before(node_of(scores))
+        # they run a backward pass of their own, which torch.autograd.grad does not allow
+        self.habits.reenters = any("CheckpointFunction" in node.name() for node in nodes)
+        if self.habits.reenters and any(p.requires_grad for _, m in self.modules for p in m.parameters(recurse=False)):
             raise ModelError(
                 "the network uses torch.utils.checkpoint with use_reentrant=True inside a function, where its weights would "
                 "collect gradients: use use_reentrant=False, or wrap the module itself"
             )
+        misread = scores.device.type == "cpu" and any(map(may_misread, nodes))
+        if len(scores) == 1:
+            self.habits.misread_alone = misread
+        # of several points it is looked for again, since samples may be laid end to end in the axis of channels
+        self.habits.misread_beside = misread
+        return nodes
 
     def watch(self, note: NoteStep | None) -> None:
         """Call a function with all tensors that torch's functions return in the forward passes from now on; or none."""
@@ -143,6 +184,14 @@ class Network:
                 handle = layer.module.register_forward_hook(in_this_thread(self._read_output))
             self._stop_reading = handle.remove
         self.layer, self.call = layer, call
+
+    def read_as(self, other: Network, modules: Mapping[str, nn.Module]) -> None:
+        """Read the layer that another network reads, if it does, by its name among this network's modules."""
+        layer = other.layer
+        if isinstance(layer, Layer) and layer.name in modules:
+            layer = replace(layer, module=modules[layer.name])
+        if layer is not None:
+            self.read(layer, other.call)
 
     def close(self) -> None:
         """Read nothing any more."""
@@ -162,11 +211,14 @@ class Network:
         return f"{self.layer.side} of {self.layer.name!r}" if isinstance(self.layer, Layer) else "output of the network"
 
     def activation(self, rows: int, advice: str) -> Tensor:
-        """What was read in the last forward pass, (rows, ...); an error that gives the advice where that is not possible."""
+        """What was read in the last forward pass, (rows, ...); an error that gives the advice where that is not possible.
+
+        Of a single point that was run beside a copy of itself it has that row too.
+        """
         activation, self._activation = self._activation, None
         if activation is None:
             raise ModelError(f"the {self.where} was not read: the layer did not run in this forward pass; {advice}")
-        if activation.ndim == 0 or activation.shape[0] != rows:
+        if activation.ndim == 0 or activation.shape[0] != rows + (self.habits.in_pairs and rows == 1):
             raise ModelError(
                 f"the {self.where} is {describe(activation)} for {rows} samples: it needs one row a sample; {advice}"
             )
@@ -174,7 +226,7 @@ class Network:
 
     def representation(self, rows: int) -> Tensor:
         """What was read in the last forward pass, (rows, features)."""
-        activation = self.activation(rows, "name another one for the representation: ig2.wrap(net, representation=...)")
+        activation = self.activation(rows, "name another one for the representation: ig2.wrap(net, representation=...)")[:rows]
         # of a network on several devices it may be on another one than the points
         features = (activation.flatten(1) if activation.ndim > 1 else activation[:, None]).to(self.inputs.data.device)
         return features if features.dtype in (torch.float32, torch.float64) else features.float()

@@ -31,6 +31,7 @@ __all__ = [
     "hooks_of",
     "is_dropout",
     "own_weight",
+    "shape_of",
     "trace",
     "tree_iter",
     "tree_map_only",
@@ -108,6 +109,12 @@ def trace(step: Callable[..., Any]) -> Callable[..., Any]:
             log.disabled = was
 
     return run
+
+
+def shape_of(node: Any) -> Any:
+    """The shape of the gradient that a node of autograd's graph gets, the first of several; None where it does not show."""
+    metadata = getattr(node, "_input_metadata", None)
+    return metadata[0].shape if metadata else None
 
 
 @cache

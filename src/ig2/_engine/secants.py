@@ -76,7 +76,7 @@ def find_contributions(
     _, *multipliers = _differentiate(network, ends, points, far, [at_near for _, at_near in read])
     network.forget()
     contributions = [
-        torch.zeros_like(at_near) if multiplier is None else multiplier * (at_near - at_far).detach()
+        (torch.zeros_like(at_near) if multiplier is None else multiplier * (at_near - at_far).detach())[: len(near)]
         for (at_far, at_near), multiplier in zip(read, multipliers, strict=True)
     ]
     return contributions, ends.output.detach(), ends.far_output

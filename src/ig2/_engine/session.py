@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2._engine.acceleration import (
+    COMPARED,
     FULL_FLOAT32,
     Prepared,
     Recorder,
@@ -25,20 +26,11 @@ from ig2._engine.acceleration import (
     prepare,
     round_to_tf32,
 )
+from ig2._engine.agreement import Agreement, Compared
 from ig2._engine.checkpoints import checkpoint_blocks
+from ig2._engine.finding import find_activation, find_cuts, find_representation, find_running
 from ig2._engine.inputs import Inputs
-from ig2._engine.inspection import (
-    Inspection,
-    RandomState,
-    find_activation,
-    find_cuts,
-    find_representation,
-    find_running,
-    inspect,
-    is_close,
-    run_first,
-    tolerance,
-)
+from ig2._engine.inspection import Inspection, Pass, RandomState, inspect, run_points
 from ig2._engine.isolation import CopyError, open_model
 from ig2._engine.layers import Step
 from ig2._engine.memory import explain_memory_errors, is_out_of_memory
@@ -50,15 +42,6 @@ from ig2.model import Layer, Model, Preparation, find_layer
 Distance = Callable[[Tensor, Tensor], Tensor]
 WIDEST = {"mps": torch.float32}  # the types of devices without float64
 Value = TypeVar("Value")
-
-# Of the first batch of each size, the first and the last point are run through the network itself as well: a kernel that is
-# wrong at this size is wrong in all of it.
-COMPARED = 2
-# How far, as a share of its length, a gradient of the prepared network may be off; a kernel that is wrong is off by more than
-# one. Rounding turns a unit on or off here and there, in half precision many.
-GRADIENT_WITHIN = 0.2
-GRADIENT_WITHIN_IN_HALF = 0.5
-GRADIENT_WITHIN_IF_CAST = 1.2
 
 
 class OfOutputs(ABC):
@@ -134,13 +117,16 @@ class Session:
     """A network opened for the length of one call, and left exactly as it was.
 
     Inside, the work is done on modules of our own wherever the network can be copied (see `isolation`), and on a faster copy
-    of it where one gives the same scores and gradients (`acceleration`). Opening runs the first sample through the network
-    three times, the last time beside another, to see that it can be explained (`inspection`).
+    of it where one gives the same scores and gradients (`acceleration`, `agreement`). Opening runs the first sample through the
+    network three times, the last time beside another, to see that it can be explained (`inspection`).
     """
 
-    def __init__(self, model: Model, inputs: Inputs, check_mixing: bool = True, prepares: bool = True) -> None:
+    def __init__(
+        self, model: Model, inputs: Inputs, check_mixing: bool = True, prepares: bool = True, runs_once: bool = False
+    ) -> None:
         self.inputs = inputs
         self.check_mixing = check_mixing
+        self.in_batches = len(inputs) > 1 or not runs_once  # whether gradients are taken of several points at once
         self.bytes_per_point = 0
         self.forwards = 0  # points that were run, checks not counted
         self.gradients = 0  # gradients by a point
@@ -160,11 +146,17 @@ class Session:
         self._plain = Network(model, inputs)  # the network itself
         self._network = self._plain  # what is run: that, or a faster copy
         self._copies: Mapping[str, nn.Module] = {}  # the faster copy's modules by the names of the network's own
+        self._agreement = Agreement(self._plain, self._wish, self.preparation)
 
     @property
     def model(self) -> Model:
         """The model that is run."""
         return self._network.model
+
+    @property
+    def precisions(self) -> set[torch.dtype]:
+        """The floating types of the weights and of what is attributed."""
+        return self._plain.precisions
 
     @property
     def device(self) -> torch.device:
@@ -185,6 +177,11 @@ class Session:
         self._plain.against = self._network.against = classes
 
     @property
+    def runs_singly(self) -> bool:
+        """Whether points must be run one at a time, for gradients that are right."""
+        return self._plain.habits.singly
+
+    @property
     def is_prepared(self) -> bool:
         """Whether a faster copy is run."""
         return self._network is not self._plain
@@ -201,16 +198,17 @@ class Session:
             self._is_copy = self._plain.model is not original
             self._opened.model = self._plain.model if self._is_copy else None
             self._undo.callback(self._plain.close)
+            self._undo.callback(self._agreement.close)
             self._checkpoint()
             self._choose_rounding(original)
-            self.preparation.update(self._lasting)
             random_state = RandomState(self.device)
-            inspection = self._inspect()
+            inspection = self._inspect(random_state)
+            self.preparation.update(self._lasting)
             self.bytes_per_point = inspection.bytes_per_point
             if inspection.draws:  # numbers it does not use: what it drew is put back
                 self._undo.callback(random_state.restore)
             if self._wish is not None:
-                self._prepare(self._wish)
+                self._prepare(self._wish, inspection.seen)
             self._record()
         except BaseException:
             self._undo.close()
@@ -231,20 +229,23 @@ class Session:
         quantised = any(type(weight) is not nn.Parameter for _, module in model.modules for weight in module.parameters(False))
         return None if quantised else model.kept
 
-    def _inspect(self) -> Inspection:
+    def _inspect(self, random_state: RandomState) -> Inspection:
         """Look at the network, unless an earlier call did that was like this one."""
         known = self._opened.inspections
-        if self._call not in known:
-            known[self._call] = inspect(self._plain, self.check_mixing)
-        self._plain.habits = known[self._call].habits
-        return known[self._call]
+        inspection = known.get(self._call) or inspect(self._plain, random_state, self.check_mixing, self.in_batches)
+        known[self._call] = replace(inspection, seen=None)
+        self._plain.habits = inspection.habits
+        if inspection.advice is not None:
+            self._lasting["gradients"] = inspection.advice
+        return inspection
 
     @cached_property
     def _call(self) -> object:
         """What the network is called with, but for the numbers, and what for."""
         inputs = self.inputs
         fixed = tuple((key, value.shape[1:], value.dtype) for key, value in inputs.fixed.items() if isinstance(value, Tensor))
-        return inputs.keys, inputs.attributed, fixed, tuple(inputs.held), inputs.needs_gradient, self.check_mixing
+        checked = inputs.needs_gradient, self.check_mixing, self.in_batches
+        return inputs.keys, inputs.attributed, fixed, tuple(inputs.held), checked
 
     def _choose_rounding(self, model: Model) -> None:
         """Round float32 products to TF32 where that was wished for; warn where they are slow and nothing was said."""
@@ -264,32 +265,28 @@ class Session:
 
     def _record(self) -> None:
         """Record steps of the network that is run from here on."""
-        self._recorder = Recorder(self._network, self._wish, self.bytes_per_point, self.preparation)
+        self._recorder = Recorder(self._network, self._wish, self.bytes_per_point, self.preparation, self._agreement.differ)
 
-    def _prepare(self, wish: Preparation) -> None:
-        """Go on with a copy of the network that runs faster, if there is one."""
-        opened = self._opened
-        first = torch.zeros(1, dtype=torch.long, device=self.device)
-        memory = self.bytes_per_point
+    def _prepare(self, wish: Preparation, seen: Pass | None) -> None:
+        """Go on with a copy of the network that runs faster, if there is one.
 
-        def run(model: Model) -> Tensor:
-            return Network(model, self.inputs).scores_alone(self.inputs.data[:1], first)
-
+        It is compared at once, before any work is done with it: on what the network was `seen` to make of a point or two.
+        """
+        opened, memory = self._opened, self.bytes_per_point
         try:
-            prepared = opened.prepared or prepare(self._plain.model, wish, run)
+            prepared = opened.prepared or prepare(self._plain.model, wish, self.inputs)
         except Exception as error:
             self.preparation["left as it is"] = _reason(error)
             return
         if prepared is None:
             return
-        self._network = Network(prepared.model, self.inputs)
+        self._network = Network(prepared.model, self.inputs, self._plain.habits)
         self._undo.callback(self._network.close)
         self._copies = prepared.modules
         self.preparation.update(prepared.done)
         try:
             if opened.prepared is None or self._call not in opened.bytes_per_point:
-                scores, opened.bytes_per_point[self._call] = run_first(self._network)
-                self.confirm_scores(self.inputs.data[:1], first, scores)
+                opened.bytes_per_point[self._call] = self._compare_at_first(seen)
             self.bytes_per_point = opened.bytes_per_point[self._call]
         except Exception as error:
             self._fall_back(_reason(error))
@@ -297,15 +294,30 @@ class Session:
             self.bytes_per_point = memory
             return
         opened.prepared = prepared
-        self._network.habits = self._plain.habits
         self._network.channels_last = "channels_last" in self.preparation
+
+    def _compare_at_first(self, seen: Pass | None) -> int:
+        """Compare the copy with the network on a point or two; how much memory a point of it takes."""
+        if seen is None or (seen.gradient is None and self.inputs.needs_gradient):
+            seen, _ = run_points(self._plain, self.inputs.data[:1], self._plain.first, 0)
+        sizes = list[int]()
+
+        def step(network: Network, points: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+            found, size = run_points(network, points, rows, seen.chosen)
+            sizes.append(size)
+            return found.values
+
+        args = [seen.points, seen.rows]
+        self._confirm(step, args, step(self._network, *args), seen.values)
+        return sizes[0]
 
     def _fall_back(self, reason: str) -> None:
         """Go on with the network as it is."""
         self._network.close()
         self._network = self._plain
         self._opened.prepared = None
-        self.preparation = {"left as it is": reason} | self._lasting
+        self.preparation.clear()
+        self.preparation.update({"left as it is": reason} | self._lasting)
         self._record()
 
     @contextmanager
@@ -338,61 +350,36 @@ class Session:
 
     # -- confirming the faster copy ------------------------------------------------------------------------------------
 
-    def confirm_scores(self, points: Tensor, rows: Tensor, scores: Tensor) -> bool:
-        """Whether the network itself gives these scores (n, classes); if it does not, it is used from here on.
+    def confirm_outputs(self, points: Tensor, rows: Tensor, target: Tensor, output: Tensor) -> bool:
+        """Whether the network itself gives these outputs of one class at each point, (n,); if not, it is used from here on.
 
         Always true where the network is run as it is.
         """
-        return not self.is_prepared or self._confirm(self._plain.scores_alone(points, rows), scores)
+        return self._confirm(_find_outputs, [points, rows, target], (output,))
 
-    def confirm_outputs(self, points: Tensor, rows: Tensor, target: Tensor, output: Tensor) -> bool:
-        """The same for the output of one class at each point, (n,)."""
+    def _confirm(
+        self, step: Compared, args: Sequence[Tensor], values: Sequence[Tensor], plain: Sequence[Tensor] | None = None
+    ) -> bool:
+        """The same for all that a step computes of the network that is run; `plain` is what the network itself gives."""
         if not self.is_prepared:
             return True
-        return self._confirm(self._plain.scores_alone(points, rows).gather(1, target[:, None]), output[:, None])
+        wrong = self._agreement.differ(step, args, plain or step(self._plain, *args), values)
+        if wrong is not None:
+            self._fall_back(f"the copy gave other {wrong}")
+        return wrong is None
 
-    def _confirm(self, plain: Tensor, prepared: Tensor) -> bool:
-        if not self._is_same_score(plain, prepared):
-            self._fall_back("the copy gave other scores")
-        return self.is_prepared
-
-    def _confirm_step(self, step: Callable[..., tuple[Tensor, ...]], args: list[Tensor], values: tuple[Tensor, ...]) -> bool:
-        """Whether the network itself gives these values on a few of the points; if it does not, it is used from here on."""
+    def _confirm_new(self, request: object, step: Compared, args: list[Tensor], values: tuple[Tensor, ...]) -> bool:
+        """The same on a few of the points, the first time that so many of them come with a request."""
+        if not self._is_new(request, len(args[0])):
+            return True
         few = self._choose_few(len(args[0]))
-        for plain, prepared in zip(step(self._plain, *(arg[few] for arg in args)), values, strict=True):
-            is_gradient = plain.ndim > 1
-            if not (self._is_same_gradient if is_gradient else self._is_same_score)(plain, prepared[few]):
-                self._fall_back(f"the copy gave other {'gradients' if is_gradient else 'scores'}")
-                return False
-        return True
+        return self._confirm(step, [arg[few] for arg in args], [value[few] for value in values])
 
     def _is_new(self, request: object, count: int) -> bool:
         """Whether the copy has not been compared on this request and size of batch; from here on it has."""
         is_new = self.is_prepared and (self._call, request, count) not in self._opened.compared
         self._opened.compared.add((self._call, request, count))
         return is_new
-
-    def _is_same_score(self, plain: Tensor, prepared: Tensor) -> bool:
-        within = tolerance(self._plain)
-        if self._wish is not None and self._wish.precision in ("bfloat16", "float16"):
-            within = 1e-1
-        elif within == 1e-2 and self.device.type != "cuda":  # on a GPU convolutions may round to TF32
-            within = 1e-3
-        elif "precision" in self.preparation:  # to float32, of a network in float64: that rounds by more than 1e-6
-            within = max(within, 1e-3)
-        return is_close(plain, prepared, within)
-
-    def _is_same_gradient(self, plain: Tensor, prepared: Tensor) -> bool:
-        """Whether each point's gradient is the same up to rounding."""
-        within = GRADIENT_WITHIN
-        if "precision" in self.preparation:
-            within = GRADIENT_WITHIN_IF_CAST
-        elif tolerance(self._plain) > 1e-2:
-            within = GRADIENT_WITHIN_IN_HALF
-        plain, prepared = plain.flatten(1).double(), prepared.flatten(1).double()
-        off = (plain - prepared).norm(dim=1)
-        # a gradient of the network's own that is not finite is named later, where it can be located
-        return bool((off <= within * plain.norm(dim=1)).logical_or(~plain.isfinite().all(dim=1)).all())
 
     def _choose_few(self, count: int) -> Tensor:
         """Which of `count` points are compared: some from the first to the last."""
@@ -421,9 +408,22 @@ class Session:
         scores = self._run(lambda network: network.scores_alone(points, rows))
         if self._is_new(None, len(points)):
             few = self._choose_few(len(points))
-            if not self.confirm_scores(points[few], rows[few], scores[few]):
+            if not self._confirm_scores(points[few], rows[few], scores[few]):
                 return self._network.scores_alone(points, rows)
         return scores
+
+    def score_explicands(self, points: Tensor, rows: Tensor) -> Tensor:
+        """The same by the network itself, and a comparison of its faster copy on all of these."""
+        self.forwards += len(points)
+        plain = self._plain.scores_alone(points, rows)
+        if self.is_prepared:
+            self._is_new(None, len(points))
+            self._confirm_scores(points, rows, self._run(lambda network: network.scores_alone(points, rows)), plain)
+        return plain
+
+    def _confirm_scores(self, points: Tensor, rows: Tensor, scores: Tensor, plain: Tensor | None = None) -> bool:
+        given = None if plain is None else (plain.flatten(),)
+        return self._confirm(_find_scores, [points, rows], (scores.flatten(),), given)
 
     def scores_with_graph(self, points: Tensor, rows: Tensor) -> Tensor:
         """The same with autograd's graph back to the points, for a method that makes its own gradient of it."""
@@ -455,7 +455,7 @@ class Session:
         args = [near, far, rows, target]
         self.forwards += 2 * len(near)
         values = self._run(lambda network: find_multipliers(network, *args))
-        if self._is_new(find_multipliers, len(near)) and not self._confirm_step(find_multipliers, args, values):
+        if not self._confirm_new(find_multipliers, find_multipliers, args, values):
             values = find_multipliers(self._network, *args)
         multipliers, output, far_output = values
         self._watch(rows, multipliers)
@@ -490,7 +490,7 @@ class Session:
         self.forwards += len(points)
         scores = self._run(lambda network: network.scores_alone(points, rows))
         representation = self._network.representation(len(rows)).detach()
-        if not self.confirm_scores(points, rows, scores):
+        if not self._confirm_scores(points, rows, scores):
             return self.represent(points, rows)
         return representation, scores
 
@@ -530,9 +530,9 @@ class Session:
         if values is None:
             values = self._run(lambda network: self._step(request, network, *args))
             step = partial(self._step, request)
-            if self._is_new(request, len(points)) and not self._confirm_step(step, args, values):
+            if not self._confirm_new(request, step, args, values):
                 values = step(self._network, *args)
-            self._recorder.observe(request, partial(step, self._network), args, values)
+            self._recorder.observe(request, step, args, values)
         self._watch(rows, *values[1 : 1 + request.gradient], *values[len(values) - request.ascent :])
         output, *others = values
         return Evaluation(output, *others) if gradient else Evaluation(output, None, *others)
@@ -571,14 +571,15 @@ class Session:
                 "outside of torch.utils.checkpoint with use_reentrant=True"
             )
         self.forwards += len(points)
+        activation, gradient = (each[: len(rows)] for each in (activation.detach(), gradient))
         self._watch(rows, gradient)
-        return activation.detach(), gradient, output.detach()
+        return activation, gradient, output.detach()
 
     def read_layer(self, layer: Layer, call: int, points: Tensor, rows: Tensor) -> Tensor:
         """What a layer makes of the points, (n, ...), in the network itself."""
         with self._reading(layer, call) as network:
             network.scores_alone(points, rows)
-            activation = network.activation(len(rows), "name another layer").detach()
+            activation = network.activation(len(rows), "name another layer").detach()[: len(rows)]
         self.forwards += len(points)
         return activation
 
@@ -598,7 +599,7 @@ class Session:
         """The output; its gradient, if requested; the distance, if requested; the gradient of that, if requested."""
         points = points.detach().requires_grad_()
         distance = None
-        with torch.set_grad_enabled(request.gradient or request.ascent or network.differentiates):
+        with torch.set_grad_enabled(request.gradient or request.ascent or network.habits.differentiates):
             outputs = network.scores(points, rows)
             output = outputs.gather(1, target[:, None])[:, 0]
             if request.distance is not None:
@@ -637,11 +638,15 @@ class Session:
                 known[self._call] = find_representation(self._plain)
             self._plain.read(*known[self._call])
         if self._network.layer is None:
-            layer = self._plain.layer
-            if isinstance(layer, Layer) and layer.name in self._copies:
-                layer = replace(layer, module=self._copies[layer.name])
-            assert layer is not None
-            self._network.read(layer, self._plain.call)
+            self._network.read_as(self._plain, self._copies)
+
+
+def _find_scores(network: Network, points: Tensor, rows: Tensor) -> tuple[Tensor]:
+    return (network.scores_alone(points, rows).flatten(),)
+
+
+def _find_outputs(network: Network, points: Tensor, rows: Tensor, target: Tensor) -> tuple[Tensor]:
+    return (network.scores_alone(points, rows).gather(1, target[:, None])[:, 0],)
 
 
 def _reason(error: Exception) -> str:
@@ -659,6 +664,7 @@ def open_session(
     batch_size: int | Literal["auto"] = "auto",
     needs_gradient: bool = True,
     prepares: bool = True,
+    runs_once: bool = False,
     within_bounds: bool = False,
 ) -> Iterator[Session]:
     """Check x and open the network on it; the only place where a session begins.
@@ -669,6 +675,7 @@ def open_session(
         batch_size: with 1, samples of a batch may influence each other.
         needs_gradient: False allows integers and booleans, and a network without gradients.
         prepares: whether a faster copy of the network is worth making.
+        runs_once: whether one pass of the explicands is all that is asked for.
         within_bounds: whether x must lie inside the model's bounds.
     """
     with torch.inference_mode(False), torch.no_grad(), explain_memory_errors():
@@ -676,5 +683,5 @@ def open_session(
         if within_bounds:
             precisions = [torch.finfo(dtype).eps for _, _, dtype in inputs.attributed if dtype.is_floating_point]
             model.check_inside(inputs.data, "x", max(precisions, default=0.0))
-        with Session(model, inputs, check_mixing=batch_size != 1, prepares=prepares) as session:
+        with Session(model, inputs, batch_size != 1, prepares, runs_once) as session:
             yield session

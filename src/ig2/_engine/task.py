@@ -84,7 +84,7 @@ def open_task(
     seed: int = 0,
     batch_size: int | Literal["auto"] = "auto",
     progress: ProgressOption = False,
-    keep_graph: bool = False,
+    runs_once: bool = False,
     **options: bool,
 ) -> Iterator[Task]:
     """Open the network on x, for the class given or predicted.
@@ -98,16 +98,17 @@ def open_task(
         seed: of the call.
         batch_size: how many points at once.
         progress: as a method is called with.
-        keep_graph: whether the gradient at the explicands is all that is going to be asked for. The pass that finds the
+        runs_once: whether the gradient at the explicands is all that is going to be asked for. The pass that finds the
             class is then the one it is taken from, if it can be one.
         options: as for `open_session`.
     """
     check_seed(seed)
     model, target, against = model.ask(target, against)
+    options |= {"runs_once": runs_once}
     with open_session(model, x, batch_size=batch_size, **options) as session, Progress(progress, label) as bar:
         samples = session.inputs.data
-        batch = BatchSize(batch_size, session.bytes_per_point, session.device)
-        scores, graph = _score_explicands(session, batch, keep_graph)
+        batch = BatchSize(1 if session.runs_singly else batch_size, session.bytes_per_point, session.device)
+        scores, graph = _score_explicands(session, batch, runs_once)
         rows, classes = torch.arange(len(samples), device=samples.device), _choose_classes(target, scores)
         if model.target is not None:
             model.target.check(scores[:, 0])
@@ -134,10 +135,7 @@ def _score_explicands(session: Session, batch: BatchSize, keep_graph: bool) -> t
             results.append(graph[1].detach())
             return
         part = slice(piece.start, piece.stop)
-        scores = session.scores(x[part], rows[part])
-        if not session.confirm_scores(x[part], rows[part], scores):
-            scores = session.scores(x[part], rows[part])
-        results.append(scores)
+        results.append(session.score_explicands(x[part], rows[part]))
 
     batch.over(len(x), work)
     return torch.cat(results).to(x.dtype), graph

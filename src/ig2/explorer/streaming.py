@@ -61,7 +61,7 @@ def stream(
         at_once: the number of references per batch.
         progress: called with (done, total) points of a batch; any exception it raises stops the computation.
 
-    >>> import ig2
+    >>> import ig2, torch
     >>> net = ig2.wrap(lambda x: x @ torch.tensor([[2.0], [1.0]]))
     >>> x, references = torch.ones(1, 2), torch.zeros(1, 3, 2)
     >>> [(part.done, part.attribution.values.tolist()) for part in stream(ig2.ExpectedIG(4), net, x, 0, references)]

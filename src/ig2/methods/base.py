@@ -331,7 +331,7 @@ class Method(metaclass=_MethodType):
             within_bounds=True,
             # a single pass is not worth a faster copy, which takes a second pass to verify
             prepares=wants_preparation or not (self.runs_once or self.takes_own_gradients),
-            keep_graph=self.runs_once,
+            runs_once=self.runs_once,
         ) as task:
             if not task.output.isfinite().all():
                 bad = (~task.output.isfinite()).nonzero()[:, 0].tolist()

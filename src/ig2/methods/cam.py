@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ig2._engine.inspection import NAME_PLACES
+from ig2._engine.finding import NAME_PLACES
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
 from ig2._utils.patches import arrange_tokens

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ig2 import modalities, rules
 from ig2._engine.acceleration import prepare
+from ig2._engine.inputs import Inputs
 from ig2._engine.task import scores
 from ig2._utils.checks import check_count
 from ig2.errors import InputError, import_extra
@@ -407,7 +408,7 @@ def _prepare_once(subject: modalities.image.ImageSubject, device: str) -> Model:
     """The model made fast for good: to do it anew in every call took two fifths of a quick run."""
     x = torch.zeros(1, subject.channels, *subject.size, device=device)
     model = subject.model
-    done = prepare(model, Preparation(), lambda other: scores(replace(other, preparation=None), x))
+    done = prepare(model, Preparation(), Inputs.of(x))
     return replace(model if done is None else done.model, preparation=None)
 
 
