@@ -30,7 +30,7 @@ from ig2.modalities.language.outcomes import (
 from ig2.modalities.language.prefix import Prefix, run_prefix
 from ig2.modalities.language.prompts import Prompt, check_text, cut_text, read_prompt
 from ig2.modalities.language.references import FILLERS, LikelyWords, Neighbours, Pairs, TextReferences, as_text_references
-from ig2.modalities.text.sentences import UNLIMITED, _are_close
+from ig2.modalities.text.sentences import UNLIMITED, are_close
 from ig2.model import Model, Preparation, wrap
 from ig2.names import Names
 from ig2.paths import GradPath, Straight, UniformWords
@@ -613,7 +613,7 @@ class LanguageModel:
             whole, rest = ({**call, "inputs_embeds": point}, {**call, "inputs_embeds": point[:, length:], "prefix": prefix})
             with torch.no_grad():
                 expected, reused = (outcomes.read(self.net, each, step)[0] for each in (whole, rest))
-            if not _are_close(reused, expected):
+            if not are_close(reused, expected):
                 return None
         return prefix
 

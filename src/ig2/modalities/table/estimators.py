@@ -25,7 +25,9 @@ from ig2.attribution import Attribution
 from ig2.errors import WITHOUT_GRADIENTS, InputError, describe, import_extra, quote_names, reason
 from ig2.methods import KernelSHAP, Method
 from ig2.modalities.base import Outputs
-from ig2.modalities.table.rows import Category, Column, Number, TableSubject, infer_columns, read_frame
+from ig2.modalities.table.cells import read_frame
+from ig2.modalities.table.columns import Category, Column, Number, infer_columns
+from ig2.modalities.table.rows import TableSubject
 from ig2.model import wrap
 
 
