@@ -148,8 +148,11 @@ class _Fields(Generic[Values]):
             each = tree_map_only(
                 Tensor, lambda t: torch.stack([move(values) for values in t.unbind(1)], dim=1), self.per_reference
             )
-        has_spread = self.spread is not None and each is not None
-        spread = tree_map_only(Tensor, lambda tensor: tensor.std(dim=1), each) if has_spread else None
+        spread = None
+        if self.spread is not None and each is not None:
+            from ig2._engine.integrate import average_references  # which imports this module
+
+            spread = tree_map_only(Tensor, lambda t: average_references(t, self.weights)[1], each)
         return replace(self, values=tree_map_only(Tensor, move, self.values), per_reference=each, spread=spread)
 
 
