@@ -575,7 +575,7 @@ def test_names_are_kept_in_parts_wholes_and_files(tmp_path: Path):
 def test_names_are_shown():
     result = named(2)
     against = replace(result, target=torch.tensor([0, 1]), against=torch.tensor([[1, 2], [2, 2]]))
-    assert against.explained == ["cat rather than the mean of dog, eel", "dog rather than eel"]
+    assert against.explained == ["cat rather than dog or eel", "dog rather than eel"]
     assert "inputs    row 0; row 1\n" in repr(result)
     values = result.values.double().numpy()
     assert np.allclose(result.sum_units()[1], [values[1, 0], values[1, 1] + values[1, 3], 0])

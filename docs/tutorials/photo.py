@@ -21,12 +21,12 @@ likely = subject.probabilities(scores)[0]
 for index in likely.topk(3).indices.tolist():
     print(f"{likely[index]:.0%} {subject.label(index)}")
 
-# ## Contrast
+# ## The question
 #
-# References are photos of other things. A few come with the packages; `subject.contrast(batch, pool=subject.read(files))`
-# takes your own.
+# References are photos of other things. A few come with the packages; `references=subject.read(files)` takes your own.
 
-contrast = subject.contrast(batch, count=3)
+question = ig2.Question(against=None, count=3)
+contrast = question.contrast(subject, batch)
 print("against", ", ".join(contrast.labels[0]))
 
 # ## Two rules
@@ -34,8 +34,7 @@ print("against", ", ".join(contrast.labels[0]))
 # On the same path, the published rule `left` and the default, `blended`:
 
 results = {
-    rule.name: ig2.IG2(steps=8, rule=rule)(subject.model, batch.x, references=contrast.samples)
-    for rule in (ig2.rules.left, ig2.rules.blended)
+    rule.name: question.pose(subject, ig2.IG2(steps=8, rule=rule), batch)() for rule in (ig2.rules.left, ig2.rules.blended)
 }
 for name, attribution in results.items():
     change = float(attribution.output - attribution.baseline_output)

@@ -39,16 +39,16 @@ net.eval()
 
 # ## Explain two rows
 #
-# `contrast` picks references for each row: rows that the network puts in another class, a few of each.
+# A question picks references for each row: rows that the network puts in another class, a few of each.
 
 rows = wine.frame.iloc[[1, 175]]
 batch = subject.read(rows)
-contrast = subject.contrast(batch, count=8)
-print([subject.describe_output(scores) for scores in subject.predict(batch)])
-print("against", contrast.labels[0][:4])
-
 method = ig2.IG2(steps=50, rule=ig2.rules.gauss(2))
-attribution = method(subject.model, batch.x, references=contrast.samples)
+call = ig2.Question(against=None, count=8).pose(subject, method, batch)
+print([subject.describe_output(scores) for scores in subject.predict(batch)])
+print("against", call.contrast.labels[0][:4])
+
+attribution = call()
 print(attribution.verdict)
 
 # ## Read it

@@ -96,9 +96,8 @@ batch = subject.encode(
     ]
 )
 print([subject.describe_output(scores) for scores in subject.predict(batch)])
-contrast = subject.contrast(batch, count=6)
 method = ig2.IG2(steps=40, rule=ig2.rules.gauss(2))
-attribution = method(subject.model, batch.x, references=contrast.samples)
+attribution = ig2.Question(count=6).pose(subject, method, batch)()
 print(attribution.verdict)
 
 # A number for each word, summed over its embedding:

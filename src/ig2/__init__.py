@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ig2.errors import IG2Error, IG2Warning, InputError, MissingExtraError, ModelError
     from ig2.methods import *  # noqa: F403
     from ig2.model import Model, Preparation, wrap
+    from ig2.question import Question
     from ig2.runs import open, run
 else:  # the same names at run time, each imported when it is first used
     __getattr__, __dir__ = attach(
@@ -32,6 +33,7 @@ else:  # the same names at run time, each imported when it is first used
             "errors": ["IG2Error", "IG2Warning", "InputError", "MissingExtraError", "ModelError"],
             "methods": methods.__all__,
             "model": ["Model", "Preparation", "wrap"],
+            "question": ["Question"],
             "runs": ["open", "run"],
             "": ["paths", "references", "rules", "targets"],
         },
@@ -39,7 +41,7 @@ else:  # the same names at run time, each imported when it is first used
 
 __all__ = [
     "At", "Attribution", "Fixed", "IG2Error", "IG2Warning", "InputError", "MissingExtraError", "Model", "ModelError",
-    "OutOfMemoryError", "Preparation", "compare", "methods", "open", "paths", "references", "rules", "run", "scores",
-    "targets", "wrap",
+    "OutOfMemoryError", "Preparation", "Question", "compare", "methods", "open", "paths", "references", "rules", "run",
+    "scores", "targets", "wrap",
 ]  # fmt: skip
 __all__ += methods.__all__

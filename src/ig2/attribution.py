@@ -20,7 +20,7 @@ from ig2._engine.private import tree_iter
 from ig2._utils.blur import check_free, check_sigma, find_space, smooth, spread_places
 from ig2._utils.patches import arrange_tokens
 from ig2.errors import InputError, MissingExtraError, describe, format_count, import_extra
-from ig2.names import ColumnValues, Names, name_output
+from ig2.names import ColumnValues, Names, ask_why, name_output
 from ig2.result import OF_CALL, PASSED_ON, UNROWED, Cost, Fields
 from ig2.targets import Target
 from ig2.verdict import judge, put_in_words
@@ -158,19 +158,15 @@ class Attribution(Fields[Structured]):
 
     @property
     def explained(self) -> list[str]:
-        """A description of what is explained for each explicand, such as "class 3 rather than class 7"."""
+        """What is explained of each explicand in words, such as "class 3 rather than class 7"."""
+        if self.names is not None and self.names.questions is not None:
+            return list(self.names.questions)
         name = name_output if self.names is None else self.names.name_output
         if self.question is not None:
             return [self.question.describe(row, name) for row in range(len(self))]
-        names = [name(label) for label in self.target.tolist()]
-        if self.against is None:
-            return names
-        plain = self.names is None or self.names.classes is None
-        texts = []
-        for target_name, labels in zip(names, self.against.reshape(len(self), -1).tolist(), strict=True):
-            several = f"classes {', '.join(map(str, labels))}" if plain else ", ".join(map(name, labels))
-            texts.append(f"{target_name} rather than {name(labels[0]) if len(set(labels)) == 1 else f'the mean of {several}'}")
-        return texts
+        others = [()] * len(self) if self.against is None else self.against.reshape(len(self), -1).tolist()
+        pairs = zip(self.target.tolist(), others, strict=True)
+        return [ask_why(name(target), [name(other) for other in row]) for target, row in pairs]
 
     @property
     def baseline_output(self) -> Tensor | None:

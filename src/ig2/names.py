@@ -26,6 +26,28 @@ def name_output(index: int, classes: Sequence[str] | None = None, outputs: str =
     return f"{'output' if outputs == 'numbers' else 'class'} {index}"
 
 
+def list_some(names: Sequence[str]) -> str:
+    """Return names as a list in prose, each once, and how many more there are.
+
+    >>> list_some(["a", "b", "a"]), list_some(list("abcdef"))
+    ('a or b', 'a, b, c or 3 others')
+    """
+    names = list(dict.fromkeys(names))
+    most = 4 if len(names) == 4 else 3  # «or 1 others» is no English, and takes no less room than the name
+    parts = [*names[:most], *([f"{len(names) - most} others"] if len(names) > most else [])]
+    return " or ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
+
+
+def ask_why(target: str, against: Sequence[str] = (), beside: Sequence[str] = ()) -> str:
+    """Return a question in words: what is explained, against what, and what its references are of, if that is something else.
+
+    >>> ask_why("cat"), ask_why("cat", ["dog", "eel"]), ask_why("cat", ["dog"], ["eel"])
+    ('cat', 'cat rather than dog or eel', 'cat rather than dog, beside references of eel')
+    """
+    words = f"{target} rather than {list_some(against)}" if against else target
+    return f"{words}, beside references of {list_some(beside)}" if beside else words
+
+
 @dataclass(frozen=True)
 class Names:
     """The names of B explicands. Fields that are tuples of tuples have one row for each.
@@ -53,6 +75,14 @@ class Names:
     """The contents in the counterfactual, the end of GradPath; the mean over references."""
     predictions: tuple[str, ...] | None = None
     """The model's prediction for each explicand."""
+    questions: tuple[str, ...] | None = None
+    """What is asked of each explicand, in words."""
+    references: tuple[tuple[str, ...], ...] | None = None
+    """The name of each explicand's references, if these were chosen from a pool."""
+    reference_classes: tuple[tuple[str, ...], ...] | None = None
+    """The model's prediction for each of them."""
+    why: tuple[str, ...] | None = None
+    """Which samples of the pool each explicand's references are, and why."""
     time_axis: int | None = None
     """The time axis of the values, for signals."""
     rate: float | None = None
@@ -73,7 +103,8 @@ class Names:
 
     @staticmethod
     def _list_row_fields() -> tuple[str, ...]:
-        return ("samples", "units", "groups", "cells", "becomes", "predictions")
+        rowed = ("samples", "units", "groups", "cells", "becomes", "predictions")
+        return (*rowed, "questions", "references", "reference_classes", "why")
 
     def name_output(self, index: int) -> str:
         """Return an output in words."""

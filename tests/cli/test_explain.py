@@ -159,7 +159,7 @@ def test_the_default_model_knows_a_cup_of_coffee(ig2):
     (coffee,) = [path for path in demo_photos.paths() if path.stem == "coffee"]
     said = ig2("explain", coffee, "--steps", 1, "--count", 1)
     assert said.code == 0
-    assert re.search(r"coffee\.png\n  prediction  espresso, 9\d%\n  explained   espresso\n  against     \w+", said.out)
+    assert re.search(r"coffee\.png\n  prediction  espresso, 9\d%\n  explained   espresso rather than \w+", said.out)
     assert Path("ig2-out/coffee.png").is_file() and shown_methods() == ("Strata", "IG²")
 
 
@@ -186,9 +186,8 @@ def test_the_class_explained_by_number_name_and_part_of_a_name(small):
     for typed, index in (("0", 0), ("2", 2), ("green", 1), ("GREEN", 1), ("blu", 2)):
         said = small("--target", typed)
         assert said.code == 0 and explained() == [(("red", "green", "blue")[index], index)]
-        assert f"  explained   {explained()[0][0]}\n" in said.out
-        against = re.search(r"against +(.*)", said.out)[1].split(", ")
-        assert explained()[0][0] not in against
+        name, other = re.search(r"  explained   (\w+) rather than (\w+)\n", said.out).groups()
+        assert name == explained()[0][0] != other
 
 
 @pytest.mark.parametrize(
@@ -218,7 +217,7 @@ def test_a_class_of_a_model_without_names_goes_by_its_number(ig2):
 
 def contrast_lines(said):
     assert said.code == 0, said
-    return [re.search(rf"\n  {label} +(.*)", said.out)[1] for label in ("explained", "against", "references")]
+    return [re.search(rf"\n  {label} +(.*)", said.out)[1] for label in ("explained", "references")]
 
 
 def test_the_default_is_to_contrast_with_the_runner_up(ig2):
@@ -231,7 +230,7 @@ def test_the_default_is_to_contrast_with_the_runner_up(ig2):
     first, second, third = scores.argsort(descending=True).tolist()
     names = [subject.label(i) for i in (first, second, third)]
     why = f"2 from the samples of Sequential ({names[1]}): samples the model calls {names[1]!r}"
-    assert contrast_lines(said) == [names[0], f"{names[1]} (the runner-up)", why]
+    assert contrast_lines(said) == [f"{names[0]} rather than {names[1]}", why]
     for name in ("ig2", "ig", "gradient"):
         attribution = Attribution.load(f"out/{name}.safetensors")
         assert attribution.against.tolist() == [second]
@@ -240,28 +239,30 @@ def test_the_default_is_to_contrast_with_the_runner_up(ig2):
     assert all(reference["label"] == names[1] for reference in page_data(Path("out"))["inputs"][0]["methods"][0]["references"])
     # what is not predicted is contrasted with what is
     said = ig2("explain", photo, "-m", "mine:small", "--target", names[2], "--steps", 2)
-    assert contrast_lines(said)[:2] == [names[2], f"{names[0]} (predicted)"]
+    assert contrast_lines(said)[0] == f"{names[2]} rather than {names[0]}"
     said = ig2("explain", photo, "-m", "mine:small", "--against", f"{names[2]}, {names[1]}", "--steps", 2, "--count", 2)
-    assert contrast_lines(said)[1] == f"{names[2]}, {names[1]}"
-    assert f"samples the model calls {names[2]!r} or {names[1]!r}" in contrast_lines(said)[2]
+    assert contrast_lines(said)[0] == f"{names[0]} rather than {names[2]} or {names[1]}"
+    assert f"samples the model calls {names[2]!r} or {names[1]!r}" in contrast_lines(said)[1]
     assert Attribution.load("ig2-out/ig2.safetensors").against.tolist() == [[third, second]]
 
 
-def test_without_references_of_the_class_the_outputs_make_the_contrast(ig2):
+def test_without_references_of_the_runner_up_the_question_is_one_that_can_be_answered(ig2):
     ig2.module()
     photo = ig2.photo()
     subject = runpy.run_path("mine.py")["small"]()
     scores = subject.predict(subject.read([photo]))[0]
-    _, second, third = (subject.label(i) for i in scores.argsort(descending=True).tolist())
+    first, second, third = (subject.label(i) for i in scores.argsort(descending=True).tolist())
     for seed in range(1, 40):
         path = ig2.photo(f"pool/{seed}.png", seed=seed)
         if subject.describe_output(subject.predict(subject.read([path]))[0]) != third:
             path.unlink()
     said = ig2("explain", photo, "-m", "mine:small", "--references", "pool", "--steps", 2, "--count", 2, "-o", "out")
-    line = contrast_lines(said)[2]
+    question, line = contrast_lines(said)
     assert line.startswith(f"2 from pool ({third}): ") and f"none of the {len(list(Path('pool').iterdir()))} looked at" in line
-    assert line.endswith(repr(second))
-    assert Attribution.load("out/ig2.safetensors").against is not None
+    assert line.endswith(repr(second)) and question == f"{first} rather than {third}"
+    assert subject.label(int(Attribution.load("out/ig2.safetensors").against)) == third
+    named = ig2("explain", photo, "-m", "mine:small", "--references", "pool", "--against", second, "--steps", 2)
+    assert contrast_lines(named)[0] == f"{first} rather than {second}, beside references of {third}"
 
 
 def test_against_what_makes_no_sense(ig2):
@@ -316,12 +317,12 @@ def test_references_that_are_none(ig2):
 def test_references_of_text_and_of_tables_are_files(ig2):
     Path("others.txt").write_text("How many people live there?\n\nWho painted it?\n")
     said = ig2("explain", "--text", "Where is Rome?", "--references", "others.txt", "--against", "others", "--steps", 2)
-    assert re.search(r"against +(number \(NUM\), person \(HUM\)|person \(HUM\), number \(NUM\))\n", said.out)
+    assert re.search(r"references of (number \(NUM\) or person \(HUM\)|person \(HUM\) or number \(NUM\))\n", said.out)
     rows = tables.example_rows("iris", 30)
     rows[:10].to_csv("rows.csv", index=False)
     rows[10:].to_parquet("others.parquet")
     said = ig2("explain", "rows.csv", "-m", "iris", "--rows", "1", "--references", "others.parquet", "--steps", 2, "-o", "t")
-    assert said.code == 0 and re.search(r"against +(setosa|versicolor|virginica)", said.out)
+    assert said.code == 0 and re.search(r"rather than (setosa|versicolor|virginica)\n", said.out)
     assert "is a folder" in ig2.refused("explain", "--text", "Why?", "--references", ".")
 
 

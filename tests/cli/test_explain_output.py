@@ -34,7 +34,7 @@ def test_what_is_printed_is_the_result_in_columns_and_nothing_else(small):
     first, trust, rest = said.out.split("\n\n")
     name, *lines = first.splitlines()
     assert name == "photo.png"
-    assert [line[:12].strip() for line in lines] == ["prediction", "explained", "against", "references", "picture"]
+    assert [line[:12].strip() for line in lines] == ["prediction", "explained", "references", "picture"]
     heading, *verdicts = trust.splitlines()
     assert heading == "how far to believe it"
     assert [line[:12].strip() for line in verdicts] == ["IG²", "IG", "Gradient", "finer"]
@@ -42,8 +42,8 @@ def test_what_is_printed_is_the_result_in_columns_and_nothing_else(small):
     assert all(line.startswith("  ") and line[12:14] == "  " and line[14] != " " for line in lines)
     told = {line[2:14].strip(): line[14:] for line in lines}
     assert re.fullmatch(r"(red|green|blue), \d\d%", told["prediction"])
-    assert told["explained"] == told["prediction"].split(",")[0]
-    assert told["explained"] not in told["against"]
+    target, other = told["explained"].split(" rather than ")
+    assert target == told["prediction"].split(",")[0] != other
     assert "sums to the change in the output" in told["IG²"]
     assert told["Gradient"] == "has no baseline, so its sum stands for nothing"
     assert told["finer"] == "--steps 4 --count 4, for 4 times as long"

@@ -113,7 +113,7 @@ def test_items_that_the_source_has_no_more_are_not_counted(ig2, folder):
 def test_another_run_into_the_store_is_refused(ig2, folder):
     ig2("run", "photos", *COMMON)
     assert "method.steps is 3 there and 4 here" in ig2.refused("run", "photos", *COMMON, "--steps", 4)
-    assert "settings.seed" in ig2.refused("run", "photos", *COMMON, "--seed", 1)
+    assert "question.seed" in ig2.refused("run", "photos", *COMMON, "--seed", 1)
     assert "no store" in ig2.refused("status", "photos")
 
 
@@ -124,7 +124,7 @@ def test_data_sets_strategies_and_pools_by_name(ig2, folder):
     one, two = library.open("one"), library.open("two")
     assert [row["output"] for row in one] == [row["output"] for row in two] and len(one) == 9
     assert ig2("run", "photos/a", *COMMON, "--references", "photos").code == 0
-    assert library.open("store").manifest["fingerprint"]["settings"]["references"]["type"] == "images"
+    assert library.open("store").manifest["fingerprint"]["question"]["references"]["type"] == "images"
     assert ig2("run", "photos/a", "--model", "mine:small", "--method", "ig", "--out", "three", "--target", "red").code == 0
     assert {row["target_name"] for row in library.open("three")} == {"red"}
 

@@ -8,13 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from torch import nn
 
-from ig2 import modalities
+from ig2 import Question, modalities
 from ig2._utils.downloads import PublicFile
-from ig2.cli import explain
 from ig2.demo import photos, pool
 from ig2.modalities.image import imagenet
 
@@ -64,30 +62,35 @@ def test_the_listing_has_one_photo_a_class_at_a_fixed_address():
 
 def test_without_the_pool_there_are_the_photos_of_packages(tmp_path, monkeypatch):
     monkeypatch.setenv("IG2_CACHE", str(tmp_path))
-    assert pool.choose({"tabby"}) is None
-    assert [photo.source for photo in photos.photos({"tabby"})] == list(photos.paths())
+    assert pool.choose([["tabby"]]) is None
+    assert [photo.source for photo in photos.photos()] == list(photos.paths())
 
 
 def test_the_pool_gives_the_wanted_classes_and_a_few_others(fetched):
-    assert [photo.label for photo in photos.photos({"lynx"})] == ["tabby", "lynx"]  # of others, OTHERS = 1, here the first
+    assert [photo.label for photo in pool.choose([["lynx", "tench"]])] == [
+        "tabby",
+        "lynx",
+    ]  # of others, OTHERS = 1, here the first
     assert [photo.label for photo in photos.photos()] == ["tabby"]
     mine = subject()
     blue = np.zeros((8, 8, 3), np.uint8) + np.array(COLOURS["tench"], np.uint8)
     blue[:, :, 1] = 40  # the runner-up is the second class
     batch = mine.read(blue)
-    assert mine.contrast(batch, against="next").labels == (("lynx",),)
-    assert mine.contrast(batch, against=[0]).labels == (("tabby",),)
-    assert mine.contrast(batch).labels == (("tabby",),)
+    assert Question(against="next").contrast(mine, batch).labels == (("lynx",),)
+    assert Question(against=[0]).contrast(mine, batch).labels == (("tabby",),)
+    assert Question(against=None).contrast(mine, batch).labels == (("tabby",),)
 
 
 def test_references_are_of_the_most_likely_others_that_have_a_photo(fetched):
-    scores = torch.tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
-    find = explain._find_rivals
-    mine, explained, runner_up = subject(), torch.tensor([0, 2]), torch.tensor([[1], [1]])
-    assert find(mine, scores, explained, runner_up, 2).tolist() == [[1, 2], [1, 0]]
-    assert find(mine, scores, explained, runner_up, 1).tolist() == [[1], [1]]
+    mine = subject()
+    tench = np.zeros((8, 8, 3), np.uint8) + np.array(COLOURS["tench"], np.uint8)
+    tench[:, :, 1] = 40  # the runner-up is the second class
+    batch = mine.read([tench, tench[:, :, ::-1]])
+    both, one = (Question(count=count).contrast(mine, batch) for count in (2, 1))
+    assert both.labels == (("lynx", "tabby"), ("lynx", "tench"))
+    assert one.labels == (("lynx",), ("lynx",)) and one.against.tolist() == [1, 1]
     other = modalities.image.subject(Colours(), (8, 8), classes=["a", "b", "c"])  # none of these is of ImageNet
-    assert find(other, scores, explained, runner_up, 2) is runner_up
+    assert Question().contrast(other, other.read(tench)).names == (("n02123045_tabby.png",),)
 
 
 def test_the_survey_finds_what_is_missing_and_what_is_wrong(fetched):

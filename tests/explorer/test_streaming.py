@@ -67,7 +67,7 @@ def test_references_in_the_structure_of_x_are_taken_apart():
     subject, frame = make_patients()
     reader = make_reader()
     for model, batch in ((subject, subject.read(frame.head(1))), (reader, reader.read(["a good film"]))):
-        references = model.contrast(batch, count=3).samples
+        references = ig2.Question(against=None, count=3).contrast(model, batch).samples
         parts = list(stream(ig2.IG2(8), model.model, batch.x, None, references))
         whole = ig2.IG2(8)(model.model, batch.x, None, references, batch_size=2)
         tensors = [part.values for part in (parts[-1].attribution, whole)]

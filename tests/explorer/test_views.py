@@ -54,7 +54,7 @@ def store(subject, source, tmp_path_factory):
 def test_each_references_own_values_are_kept(subject, source, store):
     batch = subject.read([modalities.Sample(source / "1.png", "1.png")])
     pool = subject.pool([modalities.Sample(source / f"{i}.png", f"{i}.png", None) for i in range(9)])
-    chosen = subject.contrast(batch, None, pool, 3, 0, against="next")
+    chosen = ig2.Question(against="next", references=pool, count=3, seed=0).contrast(subject, batch)
     result = ig2.IG2(6)(subject.model, batch.x, None, chosen.samples, against="next", seed=0, per_reference=True)
     row = store["1.png"]
     kept = np.reshape(row["reference_values"], result.per_reference[0].shape)

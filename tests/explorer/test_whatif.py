@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import ig2
+from ig2 import Question
 from ig2._utils.files import FileError
 from ig2.errors import InputError
-from ig2.explorer import Collection, Question, WhatIf
+from ig2.explorer import Collection, Request, WhatIf
 from ig2.explorer.keeping import make_id
-from ig2.explorer.whatif import join_words, parse_question, take_batch
+from ig2.explorer.whatif import join_words, parse_request, take_batch
 from ig2.modalities.image.reading import Framing
 from networks import refuses
 from whatifs import SIDE, encode, make_bright, make_patients, make_photos, make_reader, make_whatif
@@ -75,7 +76,7 @@ def test_the_mean_over_references_is_that_of_one_call(models):
     picture = whatif.read_image(base64.b64decode(content.partition(",")[2]), framed=True)
     whole = whatif.subject.explain(picture, ig2.IG2(6), count=4)
     np.testing.assert_allclose(whatif.trials[events[-1]["trial"]][0]["values"], whole.values[0], rtol=1e-5, atol=1e-7)
-    assert [reference[0] for reference in events[-2]["references"]] == whole.settings["contrast"][0]["references"]
+    assert [reference[0] for reference in events[-2]["references"]] == list(whole.names.references[0])
 
 
 def test_what_is_asked_can_be_chosen(models):
@@ -192,7 +193,7 @@ def test_images_are_read_one_at_a_time(models, monkeypatch):
 def test_only_objects_are_questions(models):
     for content in (b"", b"[]", b"nonsense", b"[" * 100_000, b"3"):
         refuses(InputError, "JSON", lambda content=content: models["text"].parse(content))
-    assert parse_question({"input": "a  b\nc"}, "text") == Question("a b c")
+    assert parse_request({"input": "a  b\nc"}, "text") == Request("a b c")
 
 
 def test_a_model_whose_answer_is_no_number_says_so(tmp_path):
@@ -293,8 +294,9 @@ def test_the_settings_are_those_of_the_store(tmp_path):
     ig2.run(str(tmp_path / "rows.csv"), subject, ig2.ExpectedIG(4), tmp_path / "store", **settings, device="cpu")
     collection = Collection([tmp_path / "store"])
     plan = WhatIf(collection, subject, ig2.ExpectedIG(4)).plan
-    assert (plan.target, plan.against, plan.count, plan.seed, plan.values) == (1, None, 3, 7, "units")
-    other = WhatIf(collection, subject, ig2.ExpectedIG(4), target=0, against="next", count=2, seed=1).plan
+    asked = plan.question
+    assert (asked.target, asked.against, asked.count, asked.seed, plan.storing.values) == (1, None, 3, 7, "units")
+    other = WhatIf(collection, subject, ig2.ExpectedIG(4), Question(0, "next", count=2, seed=1)).plan.question
     assert (other.target, other.against, other.count, other.seed) == (0, "next", 2, 1)
 
 

@@ -85,8 +85,8 @@ def test_values_are_exact_shapley_values_of_whole_columns(forest):
 def test_references_are_rows_of_the_other_class(forest):
     subject = subject_of(forest)
     found = subject.explain(ROWS.iloc[:3], count=4)
-    for entry, prediction in zip(found.settings["contrast"], found.names.predictions, strict=True):
-        assert prediction not in entry["classes"]
+    for classes, prediction in zip(found.names.reference_classes, found.names.predictions, strict=True):
+        assert prediction not in classes
 
 
 def test_metrics_take_it_and_show_probabilities_as_they_are(forest):

@@ -166,8 +166,8 @@ def test_time_without_a_rate_is_in_steps():
 def test_references_are_signals_of_another_class():
     mine = subject_of("CT", clips=lambda: data(40, 2, 30, seed=5) * 4)
     attribution = mine.explain(data(2, 2, 30), ig2.IG2(steps=5), count=3)
-    for entry, prediction in zip(attribution.settings["contrast"], attribution.names.predictions, strict=True):
-        assert prediction not in entry["classes"] and len(entry["references"]) == 3
+    for classes, prediction in zip(attribution.names.reference_classes, attribution.names.predictions, strict=True):
+        assert prediction not in classes and len(classes) == 3
 
 
 def test_an_attribution_is_smoothed_along_time_alone():

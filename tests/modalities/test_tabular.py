@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,10 @@ def people(space: modalities.table.rows.Space = "standard", **options: Any) -> T
 
 def test_references_are_chosen_in_inference_mode_as_outside() -> None:
     mine = people()
-    outside = mine.contrast(mine.read(FRAME), pool=mine.read(FRAME), count=2)
+    outside = ig2.Question(against=None, references=mine.read(FRAME), count=2).contrast(mine, mine.read(FRAME))
     with torch.inference_mode():
         batch = mine.read(FRAME)
-        within = mine.contrast(batch, pool=batch, count=2)
+        within = ig2.Question(against=None, references=batch, count=2).contrast(mine, batch)
     assert within.names == outside.names and torch.equal(within.samples, outside.samples)
 
 
@@ -71,7 +72,7 @@ def test_a_single_column_may_be_named_without_a_list() -> None:
 def test_names_and_outputs_of_a_table_network_have_one_number() -> None:
     mine = modalities.table.subject(net_of(2, outputs=3), ["age", "income"], classes=["a", "b"], rows=FRAME)
     batch = mine.read(FRAME)
-    for call in (mine.predict, mine.contrast):
+    for call in (mine.predict, partial(ig2.Question().contrast, mine)):
         with pytest.raises(InputError, match="Sequential has 3 outputs and 2 names for them, 'a', 'b'"):
             call(batch)
 
@@ -120,7 +121,7 @@ def test_a_row_is_read_in_its_own_units_and_reaches_the_network_standardised() -
 def test_columns_are_summed_to_one_number_each() -> None:
     mine = people()
     batch = mine.read(FRAME)
-    chosen = mine.contrast(batch, count=2)
+    chosen = ig2.Question(against=None, count=2).contrast(mine, batch)
     a = ig2.ExpectedIG(steps=20)(mine.model, batch.x, references=chosen.samples)
     scores = mine.scores(batch, a)
     assert [len(row) for row in scores] == [4] * 6
@@ -184,7 +185,7 @@ def test_fixed_categories_come_along_and_are_not_attributed(space: modalities.ta
     assert batch.cells is not None
     assert batch.units[0] == ("age", "income")
     assert batch.cells[0] == ("31", "32000")
-    chosen = mine.contrast(batch, target=0)
+    chosen = ig2.Question(0, None).contrast(mine, batch)
     a = ig2.ExpectedIG(steps=30)(mine.model, batch.x, target=0, references=chosen.samples)
     for row, scores in enumerate(mine.scores(batch, a)):
         assert scores.sum() == pytest.approx(float(a.output[row] - a.baseline_output[row]), abs=1e-4)
@@ -347,7 +348,9 @@ def test_several_labels_at_once() -> None:
     assert probabilities is not None
     assert torch.allclose(probabilities, scores.sigmoid())
     label = int((((scores > 0).sum(dim=0) > 0) & ((scores < 0).sum(dim=0) > 0)).nonzero()[0])  # one on which rows differ
-    a = ig2.ExpectedIG(steps=10)(mine.model, batch.x, label, mine.contrast(batch, label, batch, count=1).samples)
+    a = ig2.ExpectedIG(steps=10)(
+        mine.model, batch.x, label, ig2.Question(label, None, references=batch, count=1).contrast(mine, batch).samples
+    )
     assert (a.target == label).all()
     assert ((a.output > 0) != (a.baseline_output > 0)).all()
     assert mine.scores(batch, a)[0].shape == (2,)
@@ -368,7 +371,7 @@ def test_built_in_tables_are_learnt_and_explained(name: str, here: Path) -> None
         assert float((scores.argmax(dim=1) == truth).float().mean()) > 0.9
         assert mine.classes == classes
     few = mine.read(tables.example_rows(name, 3))
-    chosen = mine.contrast(few, count=5)
+    chosen = ig2.Question(against=None, count=5).contrast(mine, few)
     a = ig2.IG2(steps=40)(mine.model, few.x, references=chosen.samples)
     assert float(a.relative_residual.median()) < 0.1
     assert [row.shape for row in mine.scores(few, a)] == [(len(mine.columns),)] * 3
@@ -380,7 +383,7 @@ def test_what_made_a_row_malignant_is_what_differs_from_benign_ones(here: Path) 
     mine = modalities.table.load()
     batch = mine.read(tables.example_rows(count=1))
     assert [mine.label(i) for i in mine.predict(batch).argmax(dim=1).tolist()] == ["malignant"]
-    chosen = mine.contrast(batch, count=8)
+    chosen = ig2.Question(against=None, count=8).contrast(mine, batch)
     assert set(chosen.labels[0]) == {"benign"}
     a = ig2.IG2(steps=40, rule=ig2.rules.shared)(mine.model, batch.x, references=chosen.samples)
     scores = dict(zip(batch.units[0], mine.scores(batch, a)[0], strict=True))
@@ -397,7 +400,7 @@ def test_explain_reads_chooses_explains_and_names() -> None:
     mine = people()
     batch = mine.read(FRAME)
     attribution = mine.explain(FRAME, ig2.IG2(steps=10), count=2, seed=3)
-    contrast = mine.contrast(batch, count=2, seed=3, against="next")
+    contrast = ig2.Question(against="next", count=2, seed=3).contrast(mine, batch)
     by_hand = ig2.IG2(steps=10)(mine.model, batch.x, references=contrast.samples, against="next", seed=3)
     assert torch.equal(attribution.values, by_hand.values) and torch.equal(attribution.against, by_hand.against)
     assert all(np.array_equal(*pair) for pair in zip(attribution.sum_units(), mine.scores(batch, by_hand), strict=True))
@@ -407,8 +410,8 @@ def test_explain_reads_chooses_explains_and_names() -> None:
     for text in (repr(attribution), attribution.explained[0]):
         assert f"{mine.label(int(by_hand.target[0]))} rather than {mine.label(int(by_hand.against[0]))}" in text
     assert "row 1; row 2" in repr(attribution)
-    (entry, *_) = attribution.settings["contrast"]
-    assert entry["input"] == "row 1" and tuple(entry["references"]) == contrast.names[0] and entry["why"] == contrast.why[0]
+    assert (names.references, names.reference_classes, names.why) == (contrast.names, contrast.labels, contrast.why)
+    assert attribution[1:].names.references == contrast.names[1:] and attribution.settings["question"]["count"] == 2
 
 
 def test_a_frame_has_a_row_for_each_column_in_the_users_units() -> None:
@@ -440,20 +443,22 @@ def test_references_are_of_the_class_explained_against_where_the_pool_has_any() 
     rows = [{"a": 9, "b": 2, "c": 1}]
     ys, zs = [{"a": 0, "b": 5 + i, "c": 0} for i in range(3)], [{"a": 0, "b": 1, "c": 6 + i} for i in range(3)]
     pool = mine.read(ys + zs)
-    nearest = mine.contrast(mine.read(rows), pool=pool, count=3, against="next")
+    nearest = ig2.Question(against="next", references=pool, count=3).contrast(mine, mine.read(rows))
     assert nearest.labels == (("y", "y", "y"),) and "calls 'y'" in nearest.why[0]
-    chosen = mine.explain(rows, ig2.ExpectedIG(), against="z", pool=pool, count=3)
-    assert chosen.against.tolist() == [2] and chosen.settings["contrast"][0]["classes"] == ["z"] * 3
-    lacking = mine.explain(rows, ig2.ExpectedIG(), against="y", pool=zs, count=2)
-    assert lacking.explained == ["x rather than y"] and "none of the 3 looked at 'y'" in lacking.settings["contrast"][0]["why"]
-    both = mine.contrast(mine.read(rows), pool=pool, count=4, against=[[1, 2]])
+    chosen = mine.explain(rows, ig2.ExpectedIG(), against="z", references=pool, count=3)
+    assert chosen.against.tolist() == [2] and chosen.names.reference_classes == (("z",) * 3,)
+    lacking = mine.explain(rows, ig2.ExpectedIG(), against="y", references=zs, count=2)
+    assert lacking.against.tolist() == [1] and "none of the 3 looked at 'y'" in lacking.names.why[0]
+    assert lacking.explained == ["x rather than y, beside references of z"]
+    both = ig2.Question(against=[[1, 2]], references=pool, count=4).contrast(mine, mine.read(rows))
     assert sorted(both.labels[0]) == ["y", "y", "z", "z"]
-    alone = mine.explain(rows, ig2.ExpectedIG(), against=None, pool=pool, count=4)
-    assert alone.against is None and sorted(alone.settings["contrast"][0]["classes"]) == ["y", "y", "z", "z"]
+    alone = mine.explain(rows, ig2.ExpectedIG(), against=None, references=pool, count=4)
+    assert alone.against is None and sorted(alone.names.reference_classes[0]) == ["y", "y", "z", "z"]
+    assert alone.explained in (["x, beside references of y or z"], ["x, beside references of z or y"])
     with pytest.raises(InputError, match="no class 'q'"):
-        mine.explain(rows, against="q", pool=pool)
+        mine.explain(rows, against="q", references=pool)
     given = mine.explain(rows, ig2.IntegratedGradients(), references=0)
-    assert "contrast" not in given.settings and given.names.samples == ("row 1",)
+    assert given.names.references is None and given.names.samples == ("row 1",)
     assert mine.explain(rows, ig2.Gradient()).names is not None  # looks at no references, so none are needed
 
 
@@ -464,7 +469,7 @@ def test_a_number_is_called_by_its_name_and_not_class_0() -> None:
     attribution = mine.explain(rows[:1], ig2.ExpectedIG())
     assert attribution.against is None and attribution.explained == ["price"]
     assert "explains  price" in repr(attribution) and "class" not in repr(attribution)
-    assert "numbers" in attribution.settings["contrast"][0]["why"]
+    assert "numbers" in attribution.names.why[0]
     unnamed = modalities.table.subject(net, ["a", "b"], outputs="numbers", rows=rows)
     assert unnamed.explain(rows[:1], ig2.ExpectedIG()).explained == ["output 0"]
 
@@ -487,5 +492,5 @@ def test_what_the_pool_is_does_not_depend_on_what_is_explained_against() -> None
     )
     batch = mine.read([{"a": 3, "b": -1, "c": -2}])
     pool = mine.read([{"a": -1, "b": -5, "c": -1}, {"a": 2, "b": -1, "c": 4}])  # neither, and x with z
-    contrast = mine.contrast(batch, 0, pool, count=1, against=1)
+    contrast = ig2.Question(0, 1, references=pool, count=1).contrast(mine, batch)
     assert contrast.names == (("row 1",),) and contrast.labels == (("none",),)

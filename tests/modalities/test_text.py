@@ -123,7 +123,7 @@ def test_a_hugging_face_classifier_is_explained_by_words_that_sum_to_the_change(
     assert batch.units == (("Where", "did", "guinea", "pigs", "originate", "?"), ("Who", "invented", "tea", "?"))
     assert int((batch.word[0] == 2).sum()) > 1  # "guinea" is several tokens
     assert [bert.label(i) for i in bert.predict(batch).argmax(dim=1).tolist()] == ["place", "person"]
-    chosen = bert.contrast(batch, count=4)
+    chosen = ig2.Question(against=None, count=4).contrast(bert, batch)
     # complete rules sum to the change exactly; the integral along the line, as far as its 60 gradients go
     for method, off in (
         (SHARED, 1e-3),
@@ -156,7 +156,7 @@ def test_words_sum_to_the_total_exactly(bert: TextSubject) -> None:
 )
 def test_no_path_moves_padding_and_none_of_it_is_attributed(bert: TextSubject, method: ig2.Method) -> None:
     batch = bert.encode([LONG, SHORT])
-    chosen = bert.contrast(batch, count=3)
+    chosen = ig2.Question(against=None, count=3).contrast(bert, batch)
     assert (batch.mask[1] == 0).sum() > 5
     a = method(bert.model, batch.x, references=chosen.samples, paths=True)
     assert moved_at_fixed(batch, a.paths["embeddings"]) == 0
@@ -233,7 +233,7 @@ def test_labels_numbers_and_names_come_from_the_config(tokenizer: Any) -> None:
     number = modalities.text.from_transformers(small_bert(num_labels=1), tokenizer)
     assert number.outputs == "numbers"
     batch = number.encode(SHORT)
-    chosen = number.contrast(batch, pool=number.pool([LONG, SHORT]))
+    chosen = ig2.Question(against=None, references=number.pool([LONG, SHORT])).contrast(number, batch)
     assert chosen.names == ((LONG,),)  # anything but the text itself
     a = ig2.IntegratedGradients(steps=30)(number.model, batch.x, references=number.baseline(batch))
     assert number.scores(batch, a)[0].sum() == pytest.approx(float(a.output - a.baseline_output), rel=1e-2)
@@ -561,7 +561,7 @@ def test_the_built_in_classifier_knows_what_a_question_asks_for(asked: TextSubje
 
 def test_the_word_that_asks_is_what_the_built_in_classifier_goes_by(asked: TextSubject) -> None:
     batch = asked.encode([LONG, "Who painted the Mona Lisa?"])
-    chosen = asked.contrast(batch, count=10)
+    chosen = ig2.Question(against=None, count=10).contrast(asked, batch)
     assert all("place (LOC)" not in labels for labels in chosen.labels[:1])
     assert len(set(chosen.labels[0])) == 5
     a = ig2.IG2(steps=40, rule=ig2.rules.shared)(asked.model, batch.x, references=chosen.samples)
@@ -571,14 +571,15 @@ def test_the_word_that_asks_is_what_the_built_in_classifier_goes_by(asked: TextS
     assert first.sum() == pytest.approx(float(a.output[0] - a.baseline_output[0]), rel=1e-3)
 
 
-def test_contrast_of_text_takes_a_class_number_and_texts_that_were_read(asked: TextSubject) -> None:
+def test_references_of_text_are_chosen_from_texts_and_of_texts_that_were_read(asked: TextSubject) -> None:
     batch = asked.encode([LONG, SHORT])
-    with pytest.raises(InputError, match="target must be a class index or one for each explicand, got 'LOC'"):
-        asked.contrast(batch, target="LOC")
-    with pytest.raises(InputError, match=r"pool must be samples as .* gives them, got list of 1 \('a sentence'\)"):
-        asked.contrast(batch, pool=["a sentence"])
+    texts = ["Who wrote Hamlet?", "How many people live there?"]
+    read, unread = (ig2.Question("LOC", None, pool).contrast(asked, batch) for pool in (asked.pool(texts), texts))
+    assert read.names == unread.names and {*read.names[0]} == {*texts}
+    with pytest.raises(InputError, match=r"references must be samples as .* gives them, got Batch"):
+        ig2.Question(against=None, references=Batch((LONG,), torch.zeros(1, 5, 3))).contrast(asked, batch)
     with pytest.raises(InputError, match="batch must be samples as"):
-        asked.contrast(Batch((LONG,), torch.zeros(1, 5, 3)))
+        ig2.Question(against=None).contrast(asked, Batch((LONG,), torch.zeros(1, 5, 3)))
 
 
 def test_a_text_subject_shows_neither_its_texts_nor_its_functions(asked: TextSubject) -> None:

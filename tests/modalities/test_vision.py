@@ -154,7 +154,7 @@ def test_references_are_never_the_photo_itself_nor_of_its_class(lite0: modalitie
     paths = {path.stem: path for path in demo_photos.paths()}
     batch = lite0.read([paths["coffee"], paths["chelsea"]])
     with pytest.warns(ig2.IG2Warning, match="and not 20: of the 7 looked at, no more can be contrasted with"):
-        chosen = lite0.contrast(batch, count=20)
+        chosen = ig2.Question(against=None, count=20).contrast(lite0, batch)
     assert chosen.samples.shape[0] == 2
     assert chosen.samples.shape[1] == 6
     assert "coffee" not in chosen.names[0]
@@ -171,9 +171,12 @@ def test_the_choice_depends_on_the_seed_and_not_on_the_neighbours() -> None:
     mine = modalities.image.subject(linear_net(), size=(8, 8), classes=["a", "b", "c"])
     pool = mine.read([noise(seed=seed) for seed in range(40)])
     batch = mine.read([noise(seed=100), noise(seed=101), noise(seed=102)])
-    together, again = mine.contrast(batch, 0, pool, count=4), mine.contrast(batch, 0, pool, count=4)
-    alone = mine.contrast(mine.read([noise(seed=101)]), 0, pool, count=4)
-    other = mine.contrast(batch, 0, pool, count=4, seed=1)
+    together, again = (
+        ig2.Question(0, None, references=pool, count=4).contrast(mine, batch),
+        ig2.Question(0, None, references=pool, count=4).contrast(mine, batch),
+    )
+    alone = ig2.Question(0, None, references=pool, count=4).contrast(mine, mine.read([noise(seed=101)]))
+    other = ig2.Question(0, None, references=pool, count=4, seed=1).contrast(mine, batch)
     assert torch.equal(together.samples, again.samples)
     assert torch.equal(together.samples[1], alone.samples[0])
     assert not torch.equal(together.samples, other.samples)
@@ -197,11 +200,14 @@ def ragged() -> tuple[modalities.image.ImageSubject, ig2.modalities.base.Batch, 
 )
 def test_an_attribution_does_not_depend_on_the_references_of_its_neighbours(method: ig2.Method) -> None:
     mine, batch, pool = ragged()
-    together = mine.explain(batch, method, pool=pool, against=None)
-    assert [len(entry["references"]) for entry in together.settings["contrast"]] == [3, 5, 6]
+    asked = {"against": None, "references": pool, "count": 10}
+    with pytest.warns(ig2.IG2Warning, match="3 references, and not 10"):
+        together = mine.explain(batch, method, **asked)
+    assert [len(names) for names in together.names.references] == [3, 5, 6]
     for row in range(3):
         one = ig2.modalities.base.Batch((batch.names[row],), batch.x[row : row + 1])
-        alone = mine.explain(one, method, pool=pool, against=None)
+        with pytest.warns(ig2.IG2Warning, match="and not 10"):
+            alone = mine.explain(one, method, **asked)
         assert alone.weights is None
         for name in ("values", "output", "baseline_output", "residual", "spread"):
             if getattr(alone, name) is not None:
@@ -212,17 +218,18 @@ def test_an_attribution_does_not_depend_on_the_references_of_its_neighbours(meth
         assert together[row].verdict == alone.verdict
 
 
-def test_a_method_without_weights_gets_as_many_references_for_each() -> None:
+@pytest.mark.parametrize("method", [ig2.Occlusion(4), ig2.Smoothed(ig2.Occlusion(4), 1.0)], ids=["bare", "wrapped"])
+def test_a_method_without_weights_gets_as_many_references_for_each(method: ig2.Method) -> None:
     mine, batch, pool = ragged()
-    attribution = mine.explain(batch, ig2.Occlusion(4), pool=pool, against=None)
-    fewest = mine.contrast(batch, pool=pool).tensors[:, :3]
-    assert torch.equal(attribution.values, ig2.Occlusion(4)(mine.model, batch.x, references=fewest).values)
+    attribution = mine.explain(batch, method, against=None, references=pool)
+    fewest = ig2.Question(against=None, references=pool).contrast(mine, batch).tensors[:, :3]
+    assert torch.equal(attribution.values, method(mine.model, batch.x, references=fewest).values)
 
 
 def test_what_someone_calls_the_explained_class_is_no_reference_either() -> None:
     mine = modalities.image.subject(linear_net(), size=(8, 8), classes=["a", "b", "c"])
     photos = [modalities.Sample(noise(seed=seed), f"photo {seed}", label="A" if seed % 2 else "x") for seed in range(30)]
-    chosen = mine.contrast(mine.read([noise(seed=100)]), 0, mine.read(photos))
+    chosen = ig2.Question(0, None, references=mine.read(photos)).contrast(mine, mine.read([noise(seed=100)]))
     assert all(int(name.split()[1]) % 2 == 0 for name in chosen.names[0])
 
 
@@ -231,31 +238,32 @@ def test_a_pool_of_nothing_else_is_an_error() -> None:
     batch = mine.read([noise(seed=1)])
     explained = int(mine.predict(batch).argmax())
     with pytest.raises(InputError, match="nothing to contrast 'image 1' with: each reference there is"):
-        mine.contrast(batch, explained, mine.read([noise(seed=1)]))
+        ig2.Question(explained, None, references=mine.read([noise(seed=1)])).contrast(mine, batch)
 
 
 def test_fewer_references_than_asked_for_are_counted_in_a_warning() -> None:
     mine = modalities.image.subject(linear_net(classes=1), size=(8, 8), outputs="numbers", classes=["age"])
     pool = mine.read([noise(seed=seed) for seed in range(5)])
     with pytest.warns(ig2.IG2Warning, match="4 references, and not 9: of the 5 looked at") as told:
-        mine.contrast(mine.read([noise(seed=3)]), 0, pool, count=9)
+        ig2.Question(0, None, references=pool, count=9).contrast(mine, mine.read([noise(seed=3)]))
     assert told[0].filename == __file__
-    assert len(mine.contrast(mine.read([noise(seed=3)]), 0, pool).names[0]) == 4  # without a number nothing was asked for
-    assert len(mine.contrast(mine.read([noise(seed=3)]), 0, pool, count=4).names[0]) == 4
-    assert len(mine.contrast(mine.read([noise(seed=3)]), 0, pool, most=2).names[0]) == 2
+    assert (
+        len(ig2.Question(0, None, references=pool).contrast(mine, mine.read([noise(seed=3)])).names[0]) == 4
+    )  # without a number nothing was asked for
+    assert len(ig2.Question(0, None, references=pool, count=4).contrast(mine, mine.read([noise(seed=3)])).names[0]) == 4
+    assert len(ig2.Question(0, None, references=pool, count=2).contrast(mine, mine.read([noise(seed=3)])).names[0]) == 2
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"target": "b"}, "target must be a class index or one for each explicand, got 'b'"),
+        ({"target": "q"}, "the model has no class 'q'"),
         ({"target": 1.0}, r"target must hold class indices \(integers\), got 1.0"),
         ({"target": True}, r"target must hold class indices \(integers\), got True"),
         ({"target": torch.tensor([0, 1, 2])}, "expected one class, or one for each of 2 explicands"),
         ({"target": [0, 1, 2]}, "expected one class, or one for each of 2 explicands"),
         ({"target": 99}, "target 99 is not a class: the model has 3, 0 to 2"),
         ({"target": -1}, "target -1 is not a class"),
-        ({"pool": [noise(seed=1)]}, "pool must be samples as this subject's read or pool gives them, got list of 1"),
         ({"count": 0}, "count must be a positive integer, got 0"),
         ({"count": "all"}, "count must be a positive integer, got 'all'"),
         ({"seed": 0.5}, "seed must be an integer of 64 bits, got 0.5"),
@@ -266,15 +274,15 @@ def test_contrast_checks_what_it_is_given(options: dict[str, Any], said: str) ->
     mine = modalities.image.subject(linear_net(), size=(8, 8), classes=["a", "b", "c"])
     batch, pool = mine.read([noise(seed=100), noise(seed=101)]), mine.read([noise(seed=seed) for seed in range(20)])
     with pytest.raises(InputError, match=said):
-        mine.contrast(batch, **{"pool": pool, **options})
+        ig2.Question(**{"against": None, "references": pool, **options}).contrast(mine, batch)
 
 
 def test_contrast_takes_samples_that_were_read_and_of_one_shape() -> None:
     mine, larger = (modalities.image.subject(linear_net(size=side), size=(side, side)) for side in (8, 9))
     with pytest.raises(InputError, match="batch must be samples as this subject's read or pool gives them"):
-        mine.contrast([noise(seed=1)])
+        ig2.Question(against=None).contrast(mine, [noise(seed=1)])
     with pytest.raises(InputError, match=r"the pool's samples are \(3, 9, 9\), the batch's \(3, 8, 8\)"):
-        mine.contrast(mine.read([noise(seed=1)]), pool=larger.read([noise(seed=2)]))
+        ig2.Question(against=None, references=larger.read([noise(seed=2)])).contrast(mine, mine.read([noise(seed=1)]))
 
 
 @pytest.mark.parametrize("names", [["a", "b"], ["a", "b", "c", "d"]], ids=len)
@@ -285,7 +293,7 @@ def test_there_is_a_name_for_each_output_or_an_error(names: list[str]) -> None:
     with pytest.raises(InputError, match=said):
         mine.predict(batch)
     with pytest.raises(InputError, match=said):
-        mine.contrast(batch, pool=mine.read([noise(seed=1)]))
+        ig2.Question(against=None, references=mine.read([noise(seed=1)])).contrast(mine, batch)
 
 
 def test_a_subject_is_shown_in_a_line(lite0: modalities.image.ImageSubject) -> None:
@@ -299,7 +307,7 @@ def test_of_independent_labels_references_have_the_opposite_one() -> None:
     mine = modalities.image.subject(linear_net(), size=(8, 8), outputs="labels", classes=["a", "b", "c"])
     batch, pool = mine.read([noise(seed=100)]), mine.read([noise(seed=seed) for seed in range(40)])
     for label in range(3):
-        chosen = mine.contrast(batch, label, pool)
+        chosen = ig2.Question(label, None, references=pool).contrast(mine, batch)
         said = mine.predict(ig2.modalities.base.Batch(chosen.names[0], chosen.samples[0]))[:, label] > 0
         assert (said != (mine.predict(batch)[0, label] > 0)).all()
     probabilities = mine.probabilities(mine.predict(pool))
@@ -310,7 +318,7 @@ def test_of_independent_labels_references_have_the_opposite_one() -> None:
 def test_of_numbers_anything_but_the_sample_itself_is_a_reference() -> None:
     mine = modalities.image.subject(linear_net(classes=1), size=(8, 8), outputs="numbers", classes=["age"])
     pool = mine.read([noise(seed=seed) for seed in range(5)])
-    chosen = mine.contrast(mine.read([noise(seed=3)]), 0, pool)
+    chosen = ig2.Question(0, None, references=pool).contrast(mine, mine.read([noise(seed=3)]))
     assert sorted(chosen.names[0]) == ["image 1", "image 2", "image 3", "image 5"]
     assert float(chosen.labels[0][0]) == pytest.approx(float(mine.predict(pool)[int(chosen.names[0][0][6:]) - 1]), rel=1e-3)
     assert mine.probabilities(mine.predict(pool)) is None
@@ -379,7 +387,7 @@ def test_digits_are_learnt_from_real_ones_without_touching_global_randomness(kep
 
 def test_a_digit_is_explained_against_other_digits(handwriting: modalities.image.ImageSubject) -> None:
     batch = handwriting.read(handwriting.samples()[35])  # a three
-    chosen = handwriting.contrast(batch, 3, count=9)
+    chosen = ig2.Question(3, None, count=9).contrast(handwriting, batch)
     assert set(chosen.labels[0]) == set("012456789")
     a = ig2.IG2(steps=30, rule=ig2.rules.shared)(handwriting.model, batch.x, target=3, references=chosen.samples)
     assert float(a.relative_residual.max()) < 1e-3

@@ -12,11 +12,11 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
-from markupsafe import Markup
 
 import ig2
 import reports
 from ig2 import InputError, modalities
+from ig2.names import list_some
 from ig2.report import Content, ReferenceView, build, encoding, page, render, write
 from ig2.verdict import NUMBERS, judge
 from ig2.views import Bars, Curve, Picture, Words
@@ -384,7 +384,7 @@ def built():
     rows = [{"age": age, "size": -age} for age in range(5)]
     subject = modalities.table.subject(net, ["age", "size"], ["price"], outputs="numbers", rows=rows)
     batch = subject.read(rows[:2])
-    contrast = subject.contrast(batch, count=2)
+    contrast = ig2.Question(against=None, count=2).contrast(subject, batch)
     return subject, batch, contrast, ig2.IG2(steps=2)(subject.model, batch.x, references=contrast.samples)
 
 
@@ -424,7 +424,7 @@ def test_every_reference_brings_its_own_trust_arrival_and_residual(built):
     ("count", "said"), [(1, "a"), (2, "a or b"), (3, "a, b or c"), (4, "a, b, c or d"), (5, "a, b, c or 2 others")]
 )
 def test_contrasted_classes_are_named_as_a_person_would(count, said):
-    assert page.join_names("abcde"[:count], Markup).striptags() == said
+    assert list_some("abcde"[:count]) == said
 
 
 @pytest.mark.parametrize(("share", "words"), [(1.0, "100"), (0.999, "&gt;99"), (0.994, "99"), (0.05, "5.0")])

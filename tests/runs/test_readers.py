@@ -26,6 +26,7 @@ from ig2._utils.suggestions import ChoiceError
 from ig2.errors import IG2Error
 from ig2.runs import Source, execution, readers
 from ig2.runs.files import lock_store
+from ig2.runs.plan import Storing
 from ig2.runs.planning import find_model, make_plan
 from ig2.runs.sources import Item, find_source, group_items
 from networks import data, refuses
@@ -36,10 +37,8 @@ PARENT = os.getpid()
 
 def explain(source: Any, model: Any, processes: bool) -> list[dict[str, Any]]:
     items = find_source(source)
-    subject, bare = find_model(model, items)
-    plan = make_plan(
-        items, subject, bare, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
-    )  # fmt: skip
+    found = find_model(model, items)
+    plan = make_plan(items, found, ig2.Gradient())
     batches = group_items(iter(items), 2)
     return [row for finish in execution.explain_locally(plan, batches, 2, "cpu", processes) for row in finish()]
 
@@ -66,9 +65,7 @@ def test_processes_read_the_same_rows_as_threads(photos: Path, subject: modaliti
 
 def test_a_batch_stays_as_it_is_when_the_next_one_is_read(photos: Path, subject: modalities.image.ImageSubject) -> None:
     items = find_source(photos)
-    plan = make_plan(
-        items, subject, subject.model, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
-    )  # fmt: skip
+    plan = make_plan(items, subject, ig2.Gradient())
     groups = [list(items)[:3], list(items)[3:5], list(items)[5:9]]
     with readers.open_readers(plan, 1) as (read, _):  # one process, whose memory is used again
         loaded = [read(group) for group in groups]
@@ -85,9 +82,7 @@ def test_the_first_batches_are_read_before_they_are_asked_for(
     framing = subject.frame
     noting = replace(subject, frame=lambda image: (begun / str(os.getpid())).touch() or framing(image))
     items = find_source(photos)
-    plan = make_plan(
-        items, noting, noting.model, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
-    )  # fmt: skip
+    plan = make_plan(items, noting, ig2.Gradient())
     groups = list(group_items(iter(items), 2))
     with readers.open_readers(plan, 3, first=groups[:2]) as (read, _):
         wait_for(lambda: len(list(begun.iterdir())) == 2)  # nothing was asked for
@@ -134,9 +129,7 @@ def test_for_a_gpu_processes_read_images_unless_asked_not_to(
     monkeypatch.setattr(execution, "open_readers", lambda *args: opened.append(1) or open_readers(*args))
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor.clone())
     items = find_source(photos)
-    plan = make_plan(
-        items, subject, subject.model, ig2.Gradient(), None, None, None, None, 0, "none", False, (), None
-    )  # fmt: skip
+    plan = make_plan(items, subject, ig2.Gradient(), storing=Storing("none"))
     batches = group_items(iter(items), 4)
     rows = [row for finish in execution.explain_locally(plan, batches, 1, "cuda", asked) for row in finish()]
     assert len(rows) == 12 and bool(opened) is expected
@@ -289,8 +282,8 @@ def test_threads_switch_often_beside_a_gpu_and_as_before_after_it() -> None:
             return x.sum(dim=1)
 
     items = find_source(data(4, 3))
-    _, bare = find_model(Watched(), items)
-    plan = make_plan(items, None, bare, ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None)
+    bare = find_model(Watched(), items)
+    plan = make_plan(items, bare, ig2.Gradient())
     for device, interval in (("cpu", before), ("mps", execution.SWITCH_SECONDS)):
         for finish in execution.explain_locally(plan, group_items(iter(items), 2), 1, device, False):
             finish()
@@ -312,9 +305,7 @@ class Hanging(torch.utils.data.Dataset[torch.Tensor]):
 
 def test_a_run_that_is_stopped_does_not_wait_for_a_process_that_hangs(net: nn.Module) -> None:
     items = find_source(Hanging())
-    plan = make_plan(
-        items, *find_model(net, items), ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
-    )  # fmt: skip
+    plan = make_plan(items, find_model(net, items), ig2.Gradient())
     explained = execution.explain_locally(plan, group_items(iter(items), 1), 2, "cpu", True)
     began = time.monotonic()
     assert next(explained)()[0]["id"] == "0"

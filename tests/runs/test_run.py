@@ -37,7 +37,7 @@ from ig2.runs import Aggregates, Store, execution
 from ig2.runs import plan as plans
 from ig2.runs.files import lock_store
 from ig2.runs.manifest import _fingerprint_weights
-from ig2.runs.planning import make_plan
+from ig2.runs.planning import check_storing, make_plan
 from ig2.runs.sources import find_source, group_items
 from networks import Record, data, refuses, seeded
 
@@ -188,10 +188,10 @@ def test_a_pool_that_is_a_source(photos: Path, subject: modalities.image.ImageSu
     (photos / "red" / "broken.png").write_bytes(b"nothing")
     with pytest.warns(ig2.IG2Warning, match=r"red/broken\.png"):
         store = ig2.run(photos / "green", subject, ig2.ExpectedIG(3), tmp_path / "store", references=photos, count=2)
-    assert store.manifest["fingerprint"]["settings"]["references"]["place"] == str(photos)
+    assert store.manifest["fingerprint"]["question"]["references"]["place"] == str(photos)
     items = [item for item in find_source(photos) if "broken" not in item.id]
     pool = [modalities.Sample(item.content, item.id, item.label) for item in items]
-    attribution = subject.explain([photos / "green/0.png"], ig2.ExpectedIG(3), pool=pool, count=2)
+    attribution = subject.explain([photos / "green/0.png"], ig2.ExpectedIG(3), references=pool, count=2)
     np.testing.assert_allclose(store["0.png"]["values"], attribution.values[0].numpy(), atol=1e-6)
 
 
@@ -251,7 +251,7 @@ def test_photos_are_explained_by_a_target(photos: Path, subject: modalities.imag
     assert len(store) == 12 and {row["target_name"] for row in store} == {"the norm of the output"}
     a = subject.explain(sorted(photos.rglob("*.png"))[:2], ig2.IG2(4), norm, count=2)
     assert a.explained == ["the norm of the output"] * 2 and a.baseline_outputs.shape == (2, 2) and a.question is norm
-    assert "numbers" in a.settings["contrast"][0]["why"]
+    assert "numbers" in a.names.why[0]
     named = subject.explain(sorted(photos.rglob("*.png"))[:1], ig2.IG2(4), targets.Difference(0, 1), count=2)
     assert named.explained == ["red rather than green"]
 
@@ -264,7 +264,7 @@ def test_another_run_is_refused_with_what_differs(net: nn.Module, samples: torch
     refuses(InputError, "model.weights", lambda: ig2.run(samples, changed, ig2.IntegratedGradients(4), out))
     refuses(
         InputError,
-        "settings.seed is 0 there and 1 here",
+        "question.seed is 0 there and 1 here",
         lambda: ig2.run(samples, net, ig2.IntegratedGradients(4), out, seed=1),
     )
     refuses(InputError, "source.name", lambda: ig2.run(Listed(samples), net, ig2.IntegratedGradients(4), out))
@@ -590,8 +590,8 @@ def test_a_table_is_the_same_of_columns_and_of_rows(photos: Path, subject: modal
     strategy = ig2.references.Samples(subject.read(sorted((photos / "red").iterdir())).x, 2)
     scored = [metrics.Insertion(thresholds=4)]
     plan = make_plan(
-        items, subject, subject.model, ig2.IG2(3), None, "auto", strategy, None, 0, "float32", True, scored, None
-    )  # fmt: skip
+        items, subject, ig2.IG2(3), ig2.Question(references=strategy), check_storing("float32", "image", scored, gradcf=True)
+    )
     rows = plan.explain(plan.read(list(items)))()
     assert isinstance(rows, plans.Columns) and len(rows) == 12
     schema = plan.make_schema(rows[0])
@@ -668,9 +668,7 @@ def test_for_a_gpu_more_threads_read_into_pinned_memory(
     pinned: list[torch.Tensor] = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
     items = find_source(data(4, 5))
-    plan = make_plan(
-        items, None, ig2.wrap(net), ig2.Gradient(), None, None, None, None, 0, "float32", False, (), None
-    )  # fmt: skip
+    plan = make_plan(items, ig2.wrap(net), ig2.Gradient())
     for device, times in (("cpu", 0), ("cuda", 2)):
         batches = group_items(iter(items), 2)
         rows = [row for finish in execution.explain_locally(plan, batches, 1, device) for row in finish()]

@@ -18,9 +18,10 @@ from ig2.methods.catalogue import METHODS
 from ig2.modalities.base import Batch
 from ig2.modalities.image.photos import ImageSubject
 from ig2.modalities.samples import Sample
+from ig2.question import Inquiry, Question
 from ig2.report import Content
 from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
-from ig2.runs.plan import Plan, Row, make_table
+from ig2.runs.plan import Plan, Row, Storing, make_table
 from ig2.runs.sources import Source, find_source
 from ig2.views import Picture
 
@@ -55,8 +56,8 @@ def run(
         watch("models")
         sees, reads = modalities.image.load("efficientnet-lite0"), modalities.image.load("digits")
         parts = [
-            attribute(sees, _photos(sees, photos), SHOWN, watch, count=4, steps=steps),
-            attribute(reads, _digits(reads, digits), SHOWN, watch, count=8, steps=5 * steps),
+            attribute(Inquiry(Question(), sees.keep()), _photos(sees, photos), SHOWN, watch, steps),
+            attribute(Inquiry(Question(count=8), reads.keep()), _digits(reads, digits), SHOWN, watch, 5 * steps),
         ]
         watch("pictures")
         pages = [build_content(part, "", 0) for part in parts]
@@ -97,11 +98,9 @@ def _write_store(folder: Path, name: str, source: Source, parts: Sequence[Explan
     """Write the maps of one method as `ig2 run` would, one row for each picture."""
     rows, method = list[Row](), METHODS[name]
     for part in parts:
-        plan = Plan(
-            source, part.subject, part.subject.model, method=ig2.Gradient(), target=None, against=None, references=None,
-            contrast=False, pool=None, count=None, seed=0, values=FIELDS, gradcf=False, metrics={}, column=None,
-        )  # fmt: skip
-        part_rows = plan.make_rows(part.batch, part.attributions[method.title])
+        call = part.calls[method.title]
+        plan = Plan(source, part.subject, part.subject.model, call.method, call.question, Storing(FIELDS))
+        part_rows = plan.make_rows(part.batch, part.attributions[method.title], call)
         rows += [{"id": f"{name}.png", **row} for name, row in zip(part.batch.names, part_rows, strict=True)]
     (folder / PARTS).mkdir(parents=True)
     write_part(folder / PARTS / "part-00000000-00000000.parquet", make_table(rows, plan.make_schema(rows[0])))

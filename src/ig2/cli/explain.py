@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import webbrowser
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -28,7 +27,6 @@ from ig2.cli.methods import (
     find_methods,
     find_rule,
     make_method,
-    needs_references,
 )
 from ig2.cli.models import load_model
 from ig2.cli.options import ExplainOptions
@@ -45,12 +43,13 @@ from ig2.cli.output import (
 )
 from ig2.cli.streams import print_error
 from ig2.demo import pool
-from ig2.errors import InputError, ModelError, describe, quote_names
+from ig2.errors import InputError, quote_names
 from ig2.methods.catalogue import Entry
-from ig2.modalities.base import Batch, Contrast, Subject
+from ig2.modalities.base import Batch, Subject
 from ig2.modalities.models import default_photos
 from ig2.modalities.samples import MismatchError, SampleList
-from ig2.modalities.text.sentences import TextBatch, TextSubject
+from ig2.question import COUNT, Call, Inquiry, Question
+from ig2.references.contrast import Contrast, check_finite
 from ig2.report import Content, SkippedView, build
 from ig2.report.content import Index, InputView, MethodView
 from ig2.rules import Rule
@@ -60,7 +59,6 @@ LONG = 20.0  # seconds, from which on a run's length is printed before it begins
 # References for a quick look, not fewer steps: with 4, 3 and 2 of 6 the map of a photo has a rank correlation of 0.92 to 0.97,
 # 0.84 to 0.94 and 0.80 to 0.88 with that of all; with half the steps, at the cost of 3, 0.79 to 0.83.
 QUICK = 2
-COUNT = 4  # references for each input
 FINER = 2  # times as many steps and references
 SHOWN_CLASSES = 3  # of references, in a line
 SHOWN_INPUTS, SHOWN_SKIPPED = 5, 20  # of many
@@ -94,12 +92,11 @@ def run(options: ExplainOptions) -> None:
         watch("model")
         device = find_device(options.device)
         described_by = [] if options.references is None else [options.references]
-        subject = load_model(options, modality, [*described_by, *sources]).to(device)
+        subject = load_model(options, modality, [*described_by, *sources]).to(device).keep()
         if options.method is None and options.rule is None and options.at is None:
             methods = find_methods([*subject.default_methods, *others], modality)
         check_gradients(methods, subject)
-        target = None if options.target == "auto" else subject.index(options.target)
-        against = parse_against(subject, options.against)
+        question = parse_question(subject, options.target, options.against, options.count, options.seed)
         try:
             inputs, skipped = open_inputs(subject, sources, options.texts, options.rows)
             is_many = len(inputs.chosen) > MANY
@@ -115,32 +112,25 @@ def run(options: ExplainOptions) -> None:
         files.check_replaceable(
             options.out, [files.REPORT, files.SUMMARY, *(files.FOLDERS if is_many else (*pictures, *numbers))]
         )
-        references = None
+        skipped = (*skipped, *bad)
         if options.references is not None:
             references, bad_references = read_references(subject, options.references, options.seed, options.skip_bad)
-            skipped = (*skipped, *bad, *bad_references)
-        else:
-            skipped = (*skipped, *bad)
-        announced = options.quiet
+            question, skipped = replace(question, references=references), (*skipped, *bad_references)
+        inquiry, announced = Inquiry(question, subject), options.quiet
 
         def explain_batch(batch: Batch, watch: Watch = ignore_progress) -> tuple[Explanation, Content]:
             nonlocal announced
             share = len(batch) / len(inputs.chosen)
-            has_references = any(needs_references(entry, subject) for entry in methods)
-            paths = (options.count or COUNT) if has_references else 1  # to each reference
-            announce = None if announced else lambda seconds: announce_cost(seconds / share, paths)
+            announce = None if announced else lambda seconds, paths: announce_cost(seconds / share, paths)
             announced = True
-            explanation = attribute(
-                subject, batch, methods, watch, target=target, against=against, references=references, rule=rule, at=options.at,
-                count=options.count, steps=options.steps, seed=options.seed, announce=announce,
-            )  # fmt: skip
+            explanation = attribute(inquiry, batch, methods, watch, options.steps, rule, options.at, announce)
             title = f"What {subject.name} went by"
             scale = subject.scale if options.scale is None else options.scale
             return explanation, build_content(explanation, title, options.seed, skipped, scale)
 
         if batch is None:
             index, store = explain_many(
-                options, subject, methods, inputs, references, explain_batch, list_versions(options.seed), skipped, draft,
+                options, subject, methods, inputs, question, explain_batch, list_versions(options.seed), skipped, draft,
                 device, watch,
             )  # fmt: skip
             least = list_least_trusted(store, methods, SHOWN_INPUTS)
@@ -153,7 +143,7 @@ def run(options: ExplainOptions) -> None:
     if batch is None:
         print_index(index, least, methods, options)
     else:
-        print_result(explanation, content, options, pictures, numbers)
+        print_result(explanation, content, question, options, pictures, numbers)
     if options.open_report:
         webbrowser.open((options.out / files.REPORT).absolute().as_uri())
 
@@ -172,159 +162,109 @@ def check_fit(inputs: SampleList) -> None:
         pass
 
 
-def parse_against(subject: Subject, wanted: str | None) -> list[int] | Literal["next"] | None:
-    """Return the classes that are explained against, "next", or None for any other.
+def parse_question(subject: Subject, target: str, against: str | None, count: int | None, seed: int) -> Question:
+    """Return the question of a command line.
+
+    Raises:
+        InputError: if a class does not exist, or is to be explained against itself.
+    """
+    wanted, others = None if target == "auto" else subject.index(target), parse_against(subject, against)
+    if isinstance(others, list) and wanted in others[0]:
+        raise InputError(f"--against {against} names {subject.label(wanted)!r}, the class of --target: choose another")
+    return Question(wanted, others, None, count, seed)
+
+
+def parse_against(subject: Subject, wanted: str | None) -> list[list[int]] | str | None:
+    """Return the classes that are explained against, as a question takes them.
 
     Raises:
         ChoiceError: if the model's outputs are no classes of which one is right.
     """
-    if wanted == "others" or (wanted is None and subject.outputs != "classes"):
-        return None
+    if wanted is None or wanted == "others":
+        return "auto" if wanted is None else None
     if subject.outputs != "classes":
         what = "predicts plain numbers" if subject.outputs == "numbers" else "has independent labels"
         raise ChoiceError(f"--against {wanted}: {subject.name} {what}, so no class excludes another: omit it")
-    if wanted is None or wanted == "next":
+    if len(subject.classes or ("", "")) == 1:
+        raise InputError(f"--against {wanted}: {subject.name} has a single output, and so no other class: omit it")
+    if wanted == "next":
         return "next"
     names = [wanted] if wanted in (subject.classes or ()) else wanted.split(",")
-    return list(dict.fromkeys(subject.index(name) for name in names))
+    return [list(dict.fromkeys(subject.index(name) for name in names))]
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """A batch and its attributions, by the titles of the methods."""
+    """A batch, and the calls and attributions of the methods by their titles."""
 
     subject: Subject
     batch: Batch
     methods: tuple[Entry, ...]
-    attributions: dict[str, Attribution] = field(default_factory=dict)
-    contrasts: dict[str, Contrast] = field(default_factory=dict)
-    against: Tensor | None = None
-    """The classes each input is explained against, (B, K)."""
-    is_next: bool = False
-    """Whether they are the most likely of the others."""
+    scores: Tensor
+    calls: dict[str, Call]
+    attributions: dict[str, Attribution]
+
+    @property
+    def contrasts(self) -> dict[str, Contrast]:
+        """The references of the methods that say what the output is at each."""
+        return {
+            title: call.contrast
+            for title, call in self.calls.items()
+            if call.contrast is not None and says_where(self.attributions[title])
+        }
+
+
+def says_where(attribution: Attribution) -> bool:
+    """Return whether an attribution has the output at each reference; that of Occlusion has none."""
+    return attribution.baseline_outputs is not None or attribution.output_curve is not None
 
 
 def attribute(
-    subject: Subject,
+    inquiry: Inquiry,
     batch: Batch,
     methods: Sequence[Entry],
     watch: Watch,
-    *,
-    target: int | None = None,
-    against: Sequence[int] | Literal["next"] | None = None,
-    references: Batch | None = None,
-    count: int | None = None,
     steps: int = 50,
     rule: Rule | None = None,
     at: str | None = None,
-    seed: int = 0,
-    announce: Callable[[float], None] | None = None,
+    announce: Callable[[float, int], None] | None = None,
 ) -> Explanation:
     """Run every method on the batch.
 
     Args:
-        subject: the model.
+        inquiry: the question, put to the model.
         batch: the inputs.
         methods: the methods.
         watch: reports the progress of each.
-        target: the class explained; by default the predicted one.
-        against: the classes it is explained against, as differences of outputs and by references of them where the pool has
-            some; "next" for the most likely of the others. By default references are of any other class.
-        references: what references are chosen from; by default what comes with the model.
-        count: references for each input; by default 4, or as many as there are.
-        steps: steps of each path to a reference; a method with a single path beside such gets as many points as they do.
+        steps: steps of each path.
         rule: for the methods that take one; by default each has its own.
         at: the layer they attribute to, shown on the input; by default they attribute to the input.
-        seed: the random seed.
-        announce: called with the seconds that the path methods and Turns will take, before they begin.
+        announce: called with the seconds that the path methods and Turns will take, before they
+            begin, and with the number of references.
 
     Raises:
         ModelError: if the model's answer to an input is not finite.
     """
-    scores, most = subject.predict(batch), count or COUNT
-    against = None if against == "next" and scores.shape[1] == 1 else against
-    for name, outputs in zip(batch.names, scores, strict=True):
-        if not outputs.isfinite().all():
-            raise ModelError(f"{subject.name} returned {describe(outputs.tolist())} for {name!r}: expected finite numbers")
-    explained = scores.argmax(dim=1) if target is None else torch.full((len(batch),), target)
-    classes = _find_classes(subject, batch, scores, explained, against)
-    contrast, contrasted = None, [entry for entry in methods if needs_references(entry, subject)]
-    if contrasted:
-        watch("references")
-        rivals = classes
-        if against == "next" and classes is not None and references is None:
-            rivals = _find_rivals(subject, scores, explained, classes, most)
-        contrast = subject.contrast(batch, target, references, count=count, seed=seed, against=rivals, most=most)
-    explanation = Explanation(subject, batch, tuple(methods), against=classes, is_next=against == "next")
-    calls: list[tuple[Entry, ig2.Method, Any]] = []
-    for named in methods:
-        # beside methods with `count` paths, those with one path take as many points as they do: pictures at comparable cost
-        points = steps if named in contrasted or contrast is None else steps * most
-        method = make_method(named, subject, batch, points, rule)
-        samples: Any = None
-        if named in contrasted and contrast is not None:
-            samples = contrast.samples_for(method)
-            explanation.contrasts[named.title] = contrast
-        elif method.default_references is not None and isinstance(subject, TextSubject) and isinstance(batch, TextBatch):
-            samples = subject.baseline(batch)
-        calls.append((named, method, samples))
+    subject = inquiry.subject
+    watch("references")
+    calls = {named.title: inquiry.pose(make_method(named, subject, batch, steps, rule), batch) for named in methods}
+    scores = inquiry.scores(batch)
+    check_finite(subject, batch.names, scores)
     if announce is not None:
-        paths = [(method, samples) for _, method, samples in calls if isinstance(method, (ig2.PathMethod, ig2.Turns))]
-        announce(
-            sum(
-                method.estimate(subject.model, batch.x, samples, target=target, against=classes).seconds
-                for method, samples in paths
-            )
-        )
-    for named, method, samples in calls:
-        attribution = method(
-            subject.model,
-            batch.x,
-            target,
-            samples,
-            against=classes,
-            seed=seed,
-            progress=watch(named.title),
+        counts = [len(row) for call in calls.values() if call.contrast for row in call.contrast.names]
+        announce(sum(call.estimate() for call in calls.values()), max(counts, default=1))
+    attributions: dict[str, Attribution] = {}
+    for title, call in calls.items():
+        method = call.method
+        attribution = call.run(
+            progress=watch(title),
             curves=method.follows_paths,
-            per_reference=method.follows_paths and named in contrasted and not isinstance(method, ig2.GradCFE),
+            per_reference=method.follows_paths and call.contrast is not None and not isinstance(method, ig2.GradCFE),
             at=at,
         )
-        if attribution.baseline_outputs is None and attribution.output_curve is None:
-            explanation.contrasts.pop(named.title, None)  # Occlusion has no output at a reference that could be listed
         attribution = attribution if at is None else attribution.on_input()
-        explanation.attributions[named.title] = subject.add_names(batch, attribution.to("cpu"), scores)
-    return explanation
-
-
-def _find_classes(
-    subject: Subject, batch: Batch, scores: Tensor, explained: Tensor, against: Sequence[int] | Literal["next"] | None
-) -> Tensor | None:
-    """Return the classes (B, K) that each input is explained against."""
-    if against is None:
-        return None
-    for name, index in zip(batch.names, explained.tolist(), strict=True):
-        if against != "next" and index in against:
-            raise InputError(
-                f"{name!r} is explained as {subject.label(index)!r}, which is also the class of --against: choose another "
-                "class there, or one to explain with --target"
-            )
-    rows = torch.arange(len(batch))
-    return choose_against("next" if against == "next" else [list(against)], explained, scores, rows)
-
-
-def _find_rivals(subject: Subject, scores: Tensor, explained: Tensor, classes: Tensor, count: int) -> Tensor:
-    """Return the classes that references of each input are of: the most likely of the others that have a photo in the pool.
-
-    The pool has one photo of a class, and the map from a single reference is a rough one: its rank correlation with that from
-    six is 0.65. Without the pool they are the classes explained against.
-    """
-    if not (_takes_pool(subject) and pool.DATASET.is_fetched):
-        return classes
-    likely = torch.full_like(scores, -torch.inf)
-    known = [index for index, name in enumerate(subject.classes or ()) if name in pool.list_classes()]
-    likely[:, known] = scores[:, known]
-    likely[torch.arange(len(scores)), explained] = -torch.inf
-    return likely.topk(min(count, len(known) - 1), dim=1).indices
+        attributions[title] = call.name(attribution.to("cpu"))
+    return Explanation(subject, batch, tuple(methods), scores, calls, attributions)
 
 
 def _takes_pool(subject: Subject) -> bool:
@@ -336,14 +276,11 @@ def build_content(
     explanation: Explanation, title: str, seed: int, skipped: Sequence[SkippedView] = (), scale: float = 0.0
 ) -> Content:
     """Return the content of the report, with the inputs that were skipped."""
-    details = list_versions(seed)
-    about = (explanation.subject, explanation.batch, explanation.attributions, explanation.contrasts)
-    content = build(title, *about, details, scale)
-    inputs = content.inputs
-    if explanation.against is not None:
-        names = [tuple(map(explanation.subject.label, row)) for row in explanation.against.tolist()]
-        inputs = tuple(replace(view, contrasted=row) for view, row in zip(inputs, names, strict=True))
-    return replace(content, inputs=inputs, skipped=tuple(skipped))
+    content = build(
+        title, explanation.subject, explanation.batch, explanation.attributions,
+        explanation.contrasts, list_versions(seed), scale, explanation.scores,
+    )  # fmt: skip
+    return replace(content, skipped=tuple(skipped))
 
 
 def list_versions(seed: int) -> dict[str, str]:
@@ -360,7 +297,12 @@ def announce_cost(seconds: float, count: int) -> None:
 
 
 def print_result(
-    explanation: Explanation, content: Content, options: ExplainOptions, pictures: Sequence[str], numbers: Sequence[str]
+    explanation: Explanation,
+    content: Content,
+    question: Question,
+    options: ExplainOptions,
+    pictures: Sequence[str],
+    numbers: Sequence[str],
 ) -> None:
     """Print each input's prediction, how far the methods account for them, and where the files are."""
     console, out = open_console(), options.out
@@ -368,10 +310,10 @@ def print_result(
     for i, (view, picture) in enumerate(zip(content.inputs, pictures, strict=True)):
         print_heading(console, view.name)
         print_line(console, "prediction", files.format_class(view.prediction, view.probability), width)
-        print_line(console, "explained", view.target, width)
-        if view.contrasted:
-            why = "" if not explanation.is_next else " (predicted)" if view.prediction != view.target else " (the runner-up)"
-            print_line(console, "against", ", ".join(view.contrasted) + why, width)
+        print_line(console, "explained", view.asked, width)
+        for shown in view.methods:
+            if shown.question:  # of its own
+                print_line(console, shown.name, f"explains {shown.question}", width)
         if explanation.contrasts:
             print_line(console, "references", describe_references(explanation, i, options.references), width)
         print_answer(console, view, width, content.scale)
@@ -388,7 +330,7 @@ def print_result(
     for number, name in enumerate((files.SUMMARY, *numbers)):
         print_path(console, "" if number else "numbers", out / name, INDENT + width)
     print_path(console, "report", out / files.REPORT, INDENT + width)
-    offer_pool(explanation, options.references)
+    offer_pool(explanation, question)
 
 
 def explain_opposition(view: InputView, shown: MethodView) -> str:
@@ -439,26 +381,37 @@ def describe_references(explanation: Explanation, i: int, source: Path | None) -
     contrast = next(iter(explanation.contrasts.values()))
     origin = f"the samples of {explanation.subject.name}" if source is None else str(source)
     if source is None and _takes_pool(explanation.subject):
-        origin = "the ImageNet photos" if pool.DATASET.is_fetched else "photos that come with packages"
+        fetched, there = "the ImageNet photos", "photos that come with packages"
+        origin = fetched if pool.DATASET.is_fetched else there
     shown = list(dict.fromkeys(contrast.labels[i]))
     classes = ", ".join(shown[:SHOWN_CLASSES]) + ", …" * (len(shown) > SHOWN_CLASSES)
     return f"{len(contrast.labels[i])} from {origin} ({classes}): {contrast.why[i]}"
 
 
-def offer_pool(explanation: Explanation, source: Path | None) -> None:
-    """Print how to get photos of the classes that inputs are explained against, if there are some and they were not fetched."""
-    if source is not None or explanation.against is None or not explanation.contrasts:
+def offer_pool(explanation: Explanation, question: Question) -> None:
+    """Print how to get photos of classes that no reference is of, and that some can be fetched of."""
+    subject, found = explanation.subject, explanation.attributions.values()
+    if question.references is not None or not _takes_pool(subject) or pool.DATASET.is_fetched:
         return
-    if not _takes_pool(explanation.subject) or pool.DATASET.is_fetched:
+    contrast = next(iter(explanation.contrasts.values()), None)
+    if contrast is None or question.against is None:
         return
-    classes = dict.fromkeys(explanation.subject.label(index) for index in explanation.against.flatten().tolist())
-    known = [name for name in classes if name in pool.list_classes()]
-    if known:
+    target, wanted = next(iter(found)).target, question.against
+    wanted = "next" if isinstance(wanted, str) else wanted
+    rows = torch.arange(len(target))
+    against = choose_against(wanted, target, explanation.scores, rows).tolist()
+    lacking = [
+        name
+        for row, labels in zip(against, contrast.labels, strict=True)
+        for name in map(subject.label, row)
+        if name not in labels and name in pool.list_classes()
+    ]
+    if lacking:
         data = pool.DATASET
         size = sum(file.size or 0 for file in data.files) / 1e6
         print_error(
-            f"for references of {quote_names(known, 3)}, run ig2 data fetch {data.name} once ({len(data.files)} photos, "
-            f"{size:.0f} MB)"
+            f"for references of {quote_names(list(dict.fromkeys(lacking)), 3)}, run "
+            f"ig2 data fetch {data.name} once ({len(data.files)} photos, {size:.0f} MB)"
         )
 
 

@@ -163,7 +163,8 @@ def _print_result(
         print_line(console, "" if number else "explained", sentence, width)
     references = attribution.settings["rather_than"]
     note = f" ({attribution.note})" if attribution.note else ""
-    print_line(console, "references", "; ".join(map(repr, references)) + note, width)
+    if references:
+        print_line(console, "references", "; ".join(map(repr, references)) + note, width)
     for number, (name, scores) in enumerate(explanation.span_scores.items()):
         label = "" if number else "spans"
         print_line(console, label, f"{name}: {', '.join(f'{score:+.2f}' for score in scores)}", width)

@@ -24,6 +24,7 @@ from ig2.methods.catalogue import Entry
 from ig2.modalities.base import Batch, Subject
 from ig2.modalities.samples import SampleList
 from ig2.model import Model
+from ig2.question import Question
 from ig2.report import Content, SkippedView
 from ig2.report.content import Index, IndexEntry
 from ig2.report.encoding import encode_thumbnail
@@ -31,7 +32,7 @@ from ig2.report.page import render_details, render_index
 from ig2.runs.execution import run_plan
 from ig2.runs.files import LOCK, MANIFEST, find_differences, lock_store, read_manifest
 from ig2.runs.manifest import describe_model
-from ig2.runs.plan import Cells, Finish, Loaded, Plan, Row
+from ig2.runs.plan import Cells, Finish, Loaded, Plan, Row, Storing
 from ig2.runs.sources import Item, Source
 from ig2.runs.store import Store
 from ig2.runs.store import open as open_store
@@ -91,7 +92,7 @@ class Explaining(Plan):
         where: dict[str, dict[str, Any]] = {}
         for method in explanation.methods:
             attribution = explanation.attributions[method.title]
-            cells = self.describe_columns(batch, attribution)
+            cells = self.describe_columns(batch, attribution, explanation.calls[method.title])
             suffix = f"_{method.name}" if columns else ""
             columns |= {name + suffix: cells[name] for name in cells if not suffix or name in (*NUMBERS, "values")}
             where[method.title] = {"file": files.STORE, "column": f"values{suffix}"}
@@ -130,7 +131,7 @@ def explain_many(
     subject: Subject,
     methods: Sequence[Entry],
     inputs: SampleList,
-    references: Batch | None,
+    question: Question,
     explain_batch: Callable[[Batch], tuple[Explanation, Content]],
     details: dict[str, str],
     skipped: Skipped,
@@ -145,7 +146,7 @@ def explain_many(
         subject: the model.
         methods: the methods.
         inputs: what is explained.
-        references: what references are chosen from, if they were named.
+        question: what is asked.
         explain_batch: runs the methods on a batch.
         details: for the foot of the report.
         skipped: what is known to be skipped; inputs that cannot be explained are added.
@@ -162,12 +163,12 @@ def explain_many(
     inputs = replace(inputs, names=tell_apart(inputs.names))
     names = [inputs.names[number] for number in inputs.chosen]
     unfinished = options.out / UNFINISHED
+    storing = Storing(subject.modality.keeps)
     plan = Explaining(
-        Inputs(inputs), subject, subject.model, ig2.Gradient(), None, None, None, False, None, options.count, options.seed,
-        subject.modality.keeps, False, {}, None, inputs=inputs, explain_batch=explain_batch,
+        Inputs(inputs), subject, subject.model, ig2.Gradient(), question, storing, inputs=inputs, explain_batch=explain_batch,
         folder=unfinished, pictures=dict(zip(names, files.name_pictures(names, subject.modality), strict=True)),
     )  # fmt: skip
-    run_fingerprint = _fingerprint(plan, options, references)
+    run_fingerprint = _fingerprint(plan, options, question.references)
     with name_in_errors(unfinished):
         done = _open_unfinished(unfinished, run_fingerprint)
     if done:

@@ -23,7 +23,11 @@ class Choice:
     name: str
     steps: int = 50
     rule: str | None = None
-    needs_references: bool = False
+
+    @property
+    def example(self) -> ig2.Method:
+        """The method as made by default, which declares what it needs."""
+        return METHODS[self.name].example
 
     def __call__(self, subject: Any, batch: Any) -> ig2.Method:
         entry = METHODS[self.name]
@@ -76,15 +80,6 @@ def check_gradients(methods: Iterable[Entry], subject: Subject) -> None:
                 f"{entry.name} needs gradients, and {subject.name} has none: choose a --method "
                 f"without gradients ({', '.join(free)})"
             )
-
-
-def needs_references(entry: Entry, subject: Subject) -> bool:
-    """Return whether references are chosen for a method.
-
-    For a model without gradients also where the method has a baseline: zeros are no row of a table.
-    """
-    method = entry.example
-    return method.needs_references or (not subject.has_gradients and method.takes_references)
 
 
 def find_rule(name: str | None, methods: Iterable[Entry]) -> Rule | None:

@@ -84,7 +84,8 @@ class ModelOptions:
     against: str | None = option(
         None,
         "The class to explain it against: a name or number, several separated by commas, [bold]next[/bold] for the most likely "
-        "other class, or [bold]others[/bold] for any other class. Default: next for a classifier.",
+        "other class, or [bold]others[/bold] for any other class. Default: for a classifier, the most likely other class that "
+        "references can be of.",
         metavar="CLASS",
         panel=None,
     )
@@ -267,7 +268,9 @@ class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
         "strategy. Default: those that come with the model.",
         metavar="SOURCE",
     )
-    count: int | None = option(None, "The number of references per item. Default: 10.", bounds=(1, 1000))
+    count: int | None = option(
+        None, "The number of references per item. Default: 4, or all if there are fewer.", bounds=(1, 1000)
+    )
     steps: int = option(50, "The number of steps along each path.", bounds=(1, 10_000))
     batch: int | None = option(
         None, "The number of items to explain at once. Default: depends on the kind of data.", bounds=(1, 100_000)

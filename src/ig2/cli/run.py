@@ -13,7 +13,7 @@ from typing import Any
 import ig2
 from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.cli.explain import parse_against
-from ig2.cli.methods import Choice, check_gradients, find_methods, find_rule, needs_references
+from ig2.cli.methods import Choice, check_gradients, find_methods, find_rule
 from ig2.cli.models import load_model
 from ig2.cli.options import RunCommandOptions, StatusOptions
 from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, report_rate, show_progress
@@ -26,6 +26,7 @@ from ig2.modalities.base import Subject
 from ig2.modalities.loading import load_function, load_network
 from ig2.modalities.modality import TENSORS, find
 from ig2.modalities.text.modality import TEXTS
+from ig2.question import Question
 from ig2.references.base import References
 from ig2.runs import Cluster, Source, Store, find_source
 from ig2.runs.files import PROGRESS
@@ -59,10 +60,8 @@ def run(options: RunCommandOptions) -> None:
         find_methods([options.method], model.modality if isinstance(model, Subject) else None)
         named = METHODS[options.method]
         find_rule(options.rule, [named])
-        contrasts = named.example.needs_references
         if isinstance(model, Subject):
             check_gradients([named], model)
-            contrasts = needs_references(named, model)
         against: Any = "auto" if options.against is None else options.against
         if isinstance(model, Subject) and options.against is not None:
             against = parse_against(model, options.against)
@@ -71,10 +70,14 @@ def run(options: RunCommandOptions) -> None:
             watch,
             source,
             model,
-            Choice(options.method, options.steps, options.rule, contrasts),
-            target=None if options.target == "auto" else _parse_target(model, options.target),
-            against=against,
-            references=find_references(options.references),
+            Choice(options.method, options.steps, options.rule),
+            Question(
+                None if options.target == "auto" else _parse_target(model, options.target),
+                against,
+                find_references(options.references),
+                options.count,
+                options.seed,
+            ),
         )
     print_store(store)
 
@@ -97,15 +100,21 @@ def _run_language(options: RunCommandOptions) -> None:
             find_source(options.source, id=options.id, label=options.label, skip=options.out),
             modalities.language.load(options.lm),
             PromptChoice(method, options.steps, options.rule),
-            target=None if options.target == "auto" else options.target,
-            against={None: "auto", "others": None}.get(options.against, options.against),
-            references=options.references,
+            Question(
+                None if options.target == "auto" else options.target,
+                {None: "auto", "others": None}.get(options.against, options.against),
+                options.references,
+                options.count,
+                options.seed,
+            ),
             prepare=True if options.precision is None else ig2.Preparation(precision=options.precision),
         )
     print_store(store)
 
 
-def _run(options: RunCommandOptions, watch: Any, source: Any, model: Any, method: Any, **question: Any) -> Store:
+def _run(
+    options: RunCommandOptions, watch: Any, source: Any, model: Any, method: Any, question: Question, **preparation: Any
+) -> Store:
     """Run with what was typed, whatever kind of model it is."""
     try:
         return ig2.run(
@@ -113,9 +122,8 @@ def _run(options: RunCommandOptions, watch: Any, source: Any, model: Any, method
             model,
             method,
             options.out,
-            **question,
-            count=options.count,
-            seed=options.seed,
+            question=question,
+            **preparation,
             values=parse_values(options.values),
             gradcf=options.gradcf,
             per_reference=options.per_reference,

@@ -21,6 +21,7 @@ from ig2.methods.catalogue import METHODS
 from ig2.modalities.modality import find_stored, list_modalities
 from ig2.modalities.models import MODELS
 from ig2.runs.files import read_manifest
+from ig2.runs.manifest import read_question
 
 if TYPE_CHECKING:
     from ig2.explorer import Collection, WhatIf
@@ -92,7 +93,7 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
     find_rule(rule, [METHODS[name]])
     steps = options.steps or (method.get("steps") if is_same else None)
     steps = steps if isinstance(steps, int) else 50
-    choice = Choice(name, steps, rule, METHODS[name].example.needs_references)
+    choice = Choice(name, steps, rule)
     references = options.references
     if references is None and command.get("references") is not None:
         if command["references"] in REFERENCES:
@@ -105,14 +106,14 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
     typed = replace(options, model=find_model(options.model, command))
     sources = [Path(place) for place in (options.references, options.source) if place is not None and Path(place).is_file()]
     subject = load_model(typed, modality, sources).to(find_device(options.device))
-    chosen: dict[str, Any] = {"references": find_references(references)}
+    question = replace(read_question(manifest), references=find_references(references))
     if options.count is not None:
-        chosen["count"] = options.count
+        question = replace(question, count=options.count)
     if options.target != "auto":
-        chosen["target"] = subject.index(options.target)
+        question = replace(question, target=subject.index(options.target))
     if options.against is not None:
-        chosen["against"] = parse_against(subject, options.against)
-    return lambda collection: WhatIf(collection, subject, choice, **chosen)
+        question = replace(question, against=parse_against(subject, options.against))
+    return lambda collection: WhatIf(collection, subject, choice, question)
 
 
 def find_method(options: ServeOptions, manifest: Mapping[str, Any]) -> str:

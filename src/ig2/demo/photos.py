@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -63,6 +63,6 @@ def paths() -> tuple[Path, ...]:
     return tuple(files)
 
 
-def photos(classes: Collection[str] | None = None) -> Sequence[Sample]:
-    """Photos to contrast with: those of these classes and a few others if the pool was fetched, otherwise those of `paths`."""
-    return pool.choose(classes) or [Sample(path, path.stem.replace("_", " ")) for path in paths()]
+def photos() -> Sequence[Sample]:
+    """Samples to contrast with: a few of the pool if it was fetched, otherwise those of `paths`."""
+    return pool.choose() or [Sample(path, path.stem.replace("_", " ")) for path in paths()]

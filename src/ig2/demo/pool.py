@@ -7,7 +7,7 @@ listing has names, sizes, SHA-256 checksums, and where files of the second repos
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
 from os import PathLike
@@ -51,15 +51,20 @@ def list_classes() -> frozenset[str]:
     return frozenset(map(name_class, DATASET.files))
 
 
-def choose(classes: Collection[str] | None = None) -> list[Sample] | None:
-    """The photos of these classes, and a few of others; those few alone without classes. None if they were not fetched."""
+def choose(ranked: Iterable[Sequence[str]] = (), count: int = 1) -> list[Sample] | None:
+    """Photos of the first `count` classes in each row that there is one of, and a few of others.
+
+    None if they were not fetched.
+    """
     if not DATASET.is_fetched:
         return None
+    known = list_classes()
+    wanted = {name for row in ranked for name in [name for name in row if name in known][:count]}
     step = len(DATASET.files) // OTHERS
     return [
         Sample(DATASET.folder / file.name, file.name, name_class(file))
         for number, file in enumerate(DATASET.files)
-        if name_class(file) in (classes or ()) or number % step == 0
+        if name_class(file) in wanted or number % step == 0
     ]
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ig2.explorer.server import make_app, serve
     from ig2.explorer.site import export_site
     from ig2.explorer.streaming import Partial, stream
-    from ig2.explorer.whatif import Question, WhatIf
+    from ig2.explorer.whatif import Request, WhatIf
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -22,11 +22,11 @@ else:
             "server": ["make_app", "serve"],
             "site": ["export_site"],
             "streaming": ["Partial", "stream"],
-            "whatif": ["Question", "WhatIf"],
+            "whatif": ["Request", "WhatIf"],
         },
     )
 
 __all__ = [
-    "Catalogue", "Collection", "Partial", "Projection", "Query", "Question", "WhatIf", "export_site", "make_app",
+    "Catalogue", "Collection", "Partial", "Projection", "Query", "Request", "WhatIf", "export_site", "make_app",
     "serve", "stream",
 ]  # fmt: skip

@@ -29,7 +29,7 @@ class Keeper:
     """
 
     def __init__(self, plan: Plan, store: Path) -> None:
-        self.plan, self._fingerprint = plan, make_fingerprint(plan, plan.references)
+        self.plan, self._fingerprint = plan, make_fingerprint(plan, plan.question.references)
         self._store = store.resolve()
         self.folder = self._name(1)
         self._lock = threading.Lock()

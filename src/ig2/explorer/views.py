@@ -54,6 +54,7 @@ def view_item(
             contrasted=tuple(_find_class(number, manifest) for number in against),
             methods=tuple(methods),
             measure=str(row.get("measure") or ""),
+            question=str(row.get("question") or ""),
         )
     ]
 

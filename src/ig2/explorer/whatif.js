@@ -377,7 +377,7 @@ const whatIf = (() => {
     part.results.dataset.done = after.done;
   }
 
-  const nameQuestion = ({ target, against }) => target + (against.length ? ` rather than ${against.join(", ")}` : "");
+  const nameQuestion = ({ question, target }) => question ?? target;
 
   // The question of an explanation, so that the next one can be compared with it; of several classes, none can be chosen here.
   function askLike(former) {

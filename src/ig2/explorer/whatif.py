@@ -34,10 +34,11 @@ from ig2.modalities.image.reading import read_image
 from ig2.modalities.samples import Sample
 from ig2.modalities.table.rows import Category, TableSubject, read_frame
 from ig2.modalities.text.sentences import TextBatch
+from ig2.question import COUNT, Question
 from ig2.report.encoding import MAP_BITS, pack_map
 from ig2.runs.files import read_kept
-from ig2.runs.manifest import describe_model
-from ig2.runs.plan import MakeMethod, Plan, Row
+from ig2.runs.manifest import describe_model, read_question
+from ig2.runs.plan import MakeMethod, Row, Storing
 from ig2.runs.planning import make_plan
 from ig2.runs.sources import Item, Source
 from ig2.verdict import mark_row
@@ -53,8 +54,8 @@ NUMBERS = ("output", "baseline_output", "residual", "relative_residual", "trust"
 
 
 @dataclass(frozen=True)
-class Question:
-    """A question sent by a page.
+class Request:
+    """What a page sends: an input, and what of the store's question is changed for it.
 
     Args:
         content: an image as `WhatIf.read_image` returns it, a text, or cells by the names of their columns.
@@ -92,14 +93,10 @@ class WhatIf:
         collection: the displayed stores; the settings are those of the first.
         subject: the model.
         method: a method, or a function of (subject, batch) that returns one.
-        target: the class explained by default; "store" for the setting of the store, likewise below.
-        against: the classes it is explained against.
-        references: a strategy, or a source that references are chosen from. By default those of the model.
-        count: the number of references.
-        seed: the random seed.
+        question: what is asked by default; that of the store, with the model's own references.
 
     Raises:
-        InputError: if the store has inputs of another kind, or the settings do not fit the model.
+        InputError: if the store has inputs of another kind, or the question does not fit the model.
     """
 
     def __init__(
@@ -107,31 +104,22 @@ class WhatIf:
         collection: Collection,
         subject: Subject,
         method: Method | MakeMethod,
-        *,
-        target: Any = "store",
-        against: Any = "store",
-        references: Any = None,
-        count: int | str | None = "store",
-        seed: int | str = "store",
+        question: Question | None = None,
     ) -> None:
         manifest = collection.stores[0].manifest
         if manifest.get("kind") != subject.modality.name:
             raise InputError(
                 f"{subject.name} reads {subject.modality.name}s, and the store has {manifest.get('kind')}s: name another"
             )
-        settings = {"target": None, "against": "auto", "count": None, "seed": 0, **manifest["fingerprint"].get("settings", {})}
-        chosen = {"target": target, "against": against, "count": count, "seed": seed}
-        chosen = {name: settings[name] if value == "store" else value for name, value in chosen.items()}
-        if isinstance(chosen["target"], Mapping):
+        question = read_question(manifest) if question is None else question
+        if isinstance(question.target, Mapping):
             raise InputError(
-                f"{collection.folders[0]} explains {describe(chosen['target'])}, no class: name the class to explain, "
+                f"{collection.folders[0]} explains {describe(question.target)}, no class: name the class to explain, "
                 "target= or --target"
             )
         self.collection, self.subject, self.manifest = collection, subject, manifest
-        self.plan = make_plan(
-            Nothing(), subject, subject.model, method, chosen["target"], _as_row(chosen["against"]), references,
-            chosen["count"], chosen["seed"], read_kept(settings.get("values")), False, (), None,
-        )  # fmt: skip
+        settings = manifest["fingerprint"].get("settings", {})
+        self.plan = make_plan(Nothing(), subject, method, question, Storing(read_kept(settings.get("values"))))
         self.keeper, self.turns = Keeper(self.plan, collection.folders[0]), Turns()
         self.trials: OrderedDict[str, tuple[Row, bytes | None]] = OrderedDict()
         self._reading, self._lock = threading.Lock(), threading.Lock()
@@ -140,9 +128,14 @@ class WhatIf:
 
     def _open_pool(self) -> tuple[Batch | None, list[int]]:
         """Return the pool of references, and the model's prediction for each of them."""
-        if not self.plan.contrast:
+        method, inquiry = self.plan.method, self.plan.inquiry
+        assert inquiry is not None
+        if not isinstance(method, Method):
+            example = getattr(method, "example", None)
+            method = method(self.subject, inquiry.pool) if example is None else example
+        if not inquiry.is_contrasted(method):
             return None, []
-        pool = self.plan.choose_pool()
+        pool = inquiry.pool
         is_class = self.subject.outputs == "classes"
         return pool, self.subject.predict(pool).argmax(dim=1).tolist() if is_class else []
 
@@ -151,15 +144,16 @@ class WhatIf:
     def describe(self) -> dict[str, Any]:
         """Return a description for the page: the model, its classes, its columns, and the available choices."""
         subject, plan = self.subject, self.plan
+        asked = plan.question
         about: dict[str, Any] = {
             "view": subject.modality.shows.name,
             "model": subject.name,
             "method": _name_method(plan.method),
             "classes": subject.classes,
-            "target": subject.label(plan.target) if isinstance(plan.target, int) else None,
-            "against": describe(plan.against) if not isinstance(plan.against, (int, str, type(None))) else plan.against,
-            "contrasts": plan.contrast,
-            "count": plan.count,
+            "target": subject.label(asked.target) if isinstance(asked.target, int) else None,
+            "against": describe(asked.against) if not isinstance(asked.against, (int, str, type(None))) else asked.against,
+            "contrasts": self._pool is not None,
+            "count": asked.count or COUNT,
             "most": MOST_COUNT,
             "reference_classes": [subject.label(number) for number in sorted(set(self._pool_classes))],
             "kept": self.keeper.folder.name,
@@ -215,7 +209,8 @@ class WhatIf:
         against = [self.subject.label(number) for number in row.get("against") or ()]
         numbers = {name: _finite(row.get(name)) for name in NUMBERS}
         named = {name: name_class(row, name, self.manifest) for name in ("target", "prediction")}
-        return {**named, "against": against, **numbers, "marks": mark_row(row)}
+        question = row.get("question")
+        return {**named, "against": against, "question": question, **numbers, "marks": mark_row(row)}
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -286,50 +281,51 @@ class WhatIf:
         assert isinstance(self.subject, ImageSubject)
         return "data:image/png;base64," + base64.b64encode(encode_png(self.subject.picture(batch.attributed[0]))).decode()
 
-    def parse(self, content: bytes) -> Question:
-        """Return the question in the body of a request; an image in it must have the network's size already.
+    def parse(self, content: bytes) -> Request:
+        """Return the request in the body of one; an image in it must have the network's size already.
 
         Raises:
             InputError: if it is anything else.
         """
         fields = parse_json(content)
-        question = parse_question(fields, self.subject.modality.name)
+        request = parse_request(fields, self.subject.modality.name)
         if self.subject.modality.name != "image":
-            return question
+            return request
         assert isinstance(self.subject, ImageSubject)
         content = _decode_image(fields.get("input"), self.subject.size)
-        return replace(question, content=self.read_image(content, framed=True))
+        return replace(request, content=self.read_image(content, framed=True))
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    def ask(self, question: Question, check: Callable[..., None]) -> Iterator[Event]:
+    def ask(self, request: Request, check: Callable[..., None]) -> Iterator[Event]:
         """Yield the prediction for an input, then the explanation, refined with every batch of references.
 
         Args:
-            question: the question.
+            request: the input and the question.
             check: called between and during batches; any exception it raises stops the computation.
 
         Raises:
             InputError: if the input or the question cannot be used.
         """
-        content = question.content
+        content = request.content
         batch = content if isinstance(content, Batch) else self.subject.read([content])
         scores = self.subject.predict(batch)[0]
         if not bool(scores.isfinite().all()):
             raise InputError("the model's answer is not a finite number")
-        yield {"event": "prediction", **self._describe_scores(scores), "is_last": not question.explain}
-        if not question.explain:
+        yield {"event": "prediction", **self._describe_scores(scores), "is_last": not request.explain}
+        if not request.explain:
             return
-        plan = self._plan(question)
+        plan = replace(self.plan, question=self._find_question(request))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # fewer references than asked for: the page shows how many
-            call = plan.choose(batch)
+            call = plan.pose(batch)
         chosen = call.contrast
         for part in stream(
-            call.method, plan.model, batch.x, plan.target, call.references, against=call.against, seed=plan.seed, progress=check
-        ):
+            call.method, plan.model, batch.x, call.target, call.references,
+            against=call.against, seed=plan.question.seed, progress=check,
+        ):  # fmt: skip
             check()
-            columns = plan.describe_columns(batch, part.attribution.to("cpu"))
+            columns = plan.describe_columns(batch, part.attribution.to("cpu"), call)
             row = {name: cells[0] for name, cells in columns.items()}
             shown = read_map(row, self.manifest)
             assert shown is not None
@@ -338,25 +334,25 @@ class WhatIf:
                 pairs = zip(chosen.names[0], chosen.labels[0], strict=True)
                 about |= {"references": list(pairs)[: part.done], "why": chosen.why[0]}
             yield {"event": "map", "map": encode_map(shown), **self._describe_row(row), **about}
-        yield {"event": "done", "trial": self._remember(row, batch, question.origin)}
+        yield {"event": "done", "trial": self._remember(row, batch, request.origin)}
 
-    def _plan(self, question: Question) -> Plan:
-        """Return the plan of the run with the choices made on the page."""
-        plan, subject = self.plan, self.subject
-        if question.target is not None:
-            plan = replace(plan, target=subject.index(question.target))
-        if question.against is not None:
-            against = [subject.index(name) for name in question.against if name != "next"]
-            plan = replace(plan, against="next" if "next" in question.against else _as_row(against))
-        if question.count is not None:
-            plan = replace(plan, count=question.count)
-        if question.classes and self._pool is not None:
-            wanted = {subject.index(name) for name in question.classes}
+    def _find_question(self, request: Request) -> Question:
+        """Return the question of the run with the choices made on the page."""
+        subject, changes = self.subject, dict[str, Any]()
+        if request.target is not None:
+            changes["target"] = subject.index(request.target)
+        if request.against is not None:
+            against = [subject.index(name) for name in request.against if name != "next"]
+            changes["against"] = "next" if "next" in request.against else [against] if against else None
+        if request.count is not None:
+            changes["count"] = request.count
+        if request.classes and self._pool is not None:
+            wanted = {subject.index(name) for name in request.classes}
             rows = [row for row, number in enumerate(self._pool_classes) if number in wanted]
             if not rows:
-                raise InputError(f"none of the references is of {describe(list(question.classes))}: choose another class")
-            plan = replace(plan, pool=take_batch(self._pool, rows))
-        return plan
+                raise InputError(f"none of the references is of {describe(list(request.classes))}: choose another class")
+            changes["references"] = take_batch(self._pool, rows)
+        return replace(self.plan.question, **changes)
 
     def _describe_scores(self, scores: Tensor) -> dict[str, Any]:
         subject = self.subject
@@ -394,7 +390,7 @@ class WhatIf:
 # -- what pages send ---------------------------------------------------------------------------------------------------
 
 
-def parse_question(fields: Mapping[str, Any], kind: str) -> Question:
+def parse_request(fields: Mapping[str, Any], kind: str) -> Request:
     """Return a question from the object that a page sends; the content of an image is left empty.
 
     Raises:
@@ -403,7 +399,7 @@ def parse_question(fields: Mapping[str, Any], kind: str) -> Question:
     known = ("input", "explain", "target", "against", "count", "classes", "origin")
     for name in fields:
         if name not in known:
-            raise InputError(f"{describe(name)} is unknown: a question has {', '.join(known)}")
+            raise InputError(f"{describe(name)} is unknown: a request has {', '.join(known)}")
     count, origin = fields.get("count"), fields.get("origin", "")
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_COUNT):
         raise InputError(f"count is a number from 1 to {MOST_COUNT}, got {describe(count)}")
@@ -411,7 +407,7 @@ def parse_question(fields: Mapping[str, Any], kind: str) -> Question:
     if not (target is None or isinstance(target, str)) or not isinstance(origin, str):
         raise InputError(f"target and origin are texts, got {describe([target, origin])}")
     against = fields.get("against")
-    return Question(
+    return Request(
         "" if kind == "image" else _parse_input(fields.get("input"), kind),
         fields.get("explain") is not False,
         target or None,
@@ -515,13 +511,6 @@ def take_batch(batch: Batch, rows: Sequence[int]) -> Batch:
     if isinstance(batch, TextBatch):
         parts |= {name: getattr(batch, name)[list(rows)] for name in ("ids", "mask", "word")}
     return replace(batch, **parts)
-
-
-def _as_row(against: Any) -> Any:
-    """Return the classes that one input is explained against, as a method takes them."""
-    if not isinstance(against, list) or (against and isinstance(against[0], list)):
-        return against
-    return against[0] if len(against) == 1 else [against] if against else None
 
 
 def _name_method(method: Any) -> str:

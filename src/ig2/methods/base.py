@@ -62,6 +62,7 @@ class Method(metaclass=_MethodType):
     # what the method needs: the rest of the library reads it here and decides nothing itself
     default_references: ClassVar[References | None] = None  # its baseline by convention; a kind of data may have a better one
     needs_references: ClassVar[bool] = False  # whether a call has to pass references, since it has none by default
+    takes_weights: ClassVar[bool] = True  # whether references may have weights in the mean over them
     explains_probability: ClassVar[bool] = False  # whether as published it explains probabilities where a model has logits
     needs_gradient: ClassVar[bool] = True  # if False, integer inputs and functions without gradients are accepted
     needs_places: ClassVar[bool] = False  # whether features must lie on a grid, as those of images do

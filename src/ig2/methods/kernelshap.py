@@ -58,6 +58,7 @@ class KernelSHAP(Method):
     groups: Groups | Tensor | None = None
     samples: int | None = None
     default_references: ClassVar[References | None] = Zeros()
+    takes_weights: ClassVar[bool] = False
     needs_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -53,6 +53,7 @@ class Occlusion(Method):
     stride: Size | None = None
     groups: Groups | Tensor | None = None
     default_references: ClassVar[References | None] = Zeros()
+    takes_weights: ClassVar[bool] = False
     needs_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -49,6 +49,7 @@ class RISE(Method):
     probability: float = 0.5
     centred: bool = False
     default_references: ClassVar[References | None] = Zeros()
+    takes_weights: ClassVar[bool] = False
     needs_gradient: ClassVar[bool] = False
     needs_places: ClassVar[bool] = True
 

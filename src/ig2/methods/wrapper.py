@@ -37,6 +37,7 @@ class Wrapper(Method):
     default_references = of_wrapped("default_references")
     needs_references = of_wrapped("needs_references")
     takes_references = of_wrapped("takes_references")
+    takes_weights = of_wrapped("takes_weights")
     needs_gradient = of_wrapped("needs_gradient")
     needs_places = of_wrapped("needs_places")
     needs_classes = of_wrapped("needs_classes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from ig2._utils.registry import Registry
@@ -43,6 +43,11 @@ MODELS = ModelRegistry(
 """Named models: those of the demo, and those that installed packages register in the entry-point group `ig2.models`."""
 
 
-def default_photos(classes: Collection[str] | None = None) -> Any:
-    """Return the demo's photos of these classes and a few others, the references for a model that comes with none."""
-    return importlib.import_module("ig2.demo.photos").photos(classes)
+def default_photos() -> Any:
+    """Return the demo's photos, the references for a model that comes with none."""
+    return importlib.import_module("ig2.demo.photos").photos()
+
+
+def find_photos(ranked: Sequence[Sequence[str]], count: int) -> Any:
+    """Return photos of the demo's pool of the first `count` classes in each row that it has; None if it was not fetched."""
+    return importlib.import_module("ig2.demo.pool").choose(ranked, count)

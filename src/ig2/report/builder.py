@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -11,12 +11,14 @@ from torch import Tensor
 
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
-from ig2.modalities.base import Batch, Contrast, Subject, extract_tensor
+from ig2.modalities.base import Batch, Subject, extract_tensor
 from ig2.modalities.language.explanation import Explanation
+from ig2.references.contrast import Contrast
 from ig2.report.content import Content, InputView, MethodView, ReferenceView, show_cell
 from ig2.views import Bars, Numbers, Picture, View, Words
 
-SHOWN_ELSEWHERE = ("tokens", "spans", "rather_than", "question", "lm", "output")  # settings of a language model's explanation
+# settings of a language model's explanation
+SHOWN_ELSEWHERE = ("tokens", "spans", "rather_than", "reference_question", "lm", "output")
 
 
 def build(
@@ -27,6 +29,7 @@ def build(
     contrasts: Mapping[str, Contrast] | None = None,
     details: Mapping[str, str] | None = None,
     scale: float = 0.0,
+    outputs: Tensor | None = None,
 ) -> Content:
     """Build a report from the attributions of one batch by several methods.
 
@@ -40,6 +43,7 @@ def build(
         details: further details, such as versions and the seed.
         scale: the initial blur of maps in pixels, as by `attribution.smooth`; pass the attributions without blur, since a
             slider on the page changes it down to single pixels.
+        outputs: the model's outputs for the batch, (B, classes), if they are known.
 
     Returns:
         The content for `write` and `render`.
@@ -58,14 +62,16 @@ def build(
         if name not in attributions:
             names = ", ".join(map(repr, attributions))
             raise InputError(f"contrasts are for {name!r}, which is no method here: there are {names}")
-    outputs = subject.predict(batch)
+    outputs = subject.predict(batch) if outputs is None else outputs
     probabilities = subject.probabilities(outputs)
-    targets = next(iter(attributions.values())).target
+    first = next(iter(attributions.values()))
+    questions = {name: attribution.explained for name, attribution in attributions.items()}
     views = [_view_method(name, subject, batch, each, contrasts.get(name)) for name, each in attributions.items()]
     inputs = []
     for i, methods in enumerate(zip(*views, strict=True)):
+        asked = next(iter(questions.values()))[i]
         likely = None if probabilities is None else probabilities[i]
-        prediction, probability, target = _answer(subject, outputs[i], likely, int(targets[i]))
+        prediction, probability, target = _answer(subject, outputs[i], likely, int(first.target[i]))
         inputs.append(
             InputView(
                 name=batch.names[i],
@@ -73,11 +79,30 @@ def build(
                 prediction=prediction,
                 probability=probability,
                 target=target,
-                contrasted=tuple(dict.fromkeys(reference.label for method in methods for reference in method.references)),
-                methods=methods,
+                contrasted=_list_against(subject, first, i) or _list_classes(methods),
+                methods=tuple(_ask(method, questions[method.name][i], asked) for method in methods),
+                question=target if subject.outputs == "numbers" else asked,
             )
         )
     return Content(title, subject.name, tuple(inputs), dict(details or {}), scale=scale)
+
+
+def _list_against(subject: Subject, attribution: Attribution, row: int) -> tuple[str, ...]:
+    """Return the classes that an input is explained against."""
+    if attribution.against is None:
+        return ()
+    return tuple(map(subject.label, attribution.against[row].reshape(-1).tolist()))
+
+
+def _list_classes(methods: Sequence[MethodView]) -> tuple[str, ...]:
+    """Return the classes of all references of an input."""
+    labels = (reference.label for method in methods for reference in method.references)
+    return tuple(dict.fromkeys(labels))
+
+
+def _ask(method: MethodView, question: str, asked: str) -> MethodView:
+    """Return the view of a method with its question, if that is not the one of the input."""
+    return method if question == asked else replace(method, question=f"Why {question}?")
 
 
 def build_language(
@@ -109,7 +134,7 @@ def build_language(
         labels = (kind,) if len(texts) == 1 else tuple(f"{kind} {number}" for number in range(1, len(texts) + 1))
         # no samples: they are shown as they read
         contrast = Contrast(torch.empty(rows, len(texts)), (tuple(texts),) * rows, (labels,) * rows)
-    question = str(settings.get("question", "")) if contrast is not None else ""
+    question = str(settings.get("reference_question", "")) if contrast is not None else ""
     method = method or str(settings["method"])
     inputs = []
     for row, view in enumerate(_view_method(method, _PromptWords(), None, attribution, contrast)):
@@ -129,6 +154,7 @@ def build_language(
                 prediction=prediction,
                 probability=None,
                 target=explanation.explained[row],
+                question=explanation.explained[row],
                 contrasted=(),
                 methods=(replace(view, settings=shown, spans=spans, references=references, question=question),),
                 sentence=explanation.sentences[row],

@@ -9,6 +9,7 @@ import numpy as np
 
 from ig2._utils.checks import is_number
 from ig2.errors import InputError, describe
+from ig2.names import ask_why
 from ig2.verdict import Finding, judge_columns, mark_row, put_in_words
 from ig2.views import Numbers, View, Words
 
@@ -44,7 +45,7 @@ class MethodView:
     gradcf: View | None = None  # the first reference's counterfactual
     metric_curves: dict[str, Numbers] = field(default_factory=dict)  # (k + 1,), from none to all of the features
     spans: dict[str, float] = field(default_factory=dict)  # sums over sentences, messages or documents, by name
-    question: str = ""  # what its references ask
+    question: str = ""  # what its references ask, if it is not what the first method is asked
     note: str = ""  # a remark of the method or the user; of what has no numbers, in place of findings
     extra: dict[str, float | str] = field(default_factory=dict)  # its scores, and fields of the user, by name
 
@@ -81,10 +82,16 @@ class InputView:
     prediction: str
     probability: float | None
     target: str  # the class explained
-    contrasted: tuple[str, ...]  # the classes of the references
+    contrasted: tuple[str, ...]  # the classes it is explained against, or those of the references
     methods: tuple[MethodView, ...]
     sentence: str = ""  # the explanation in words
     measure: str = ""  # what the output is of, such as "log-probability"
+    question: str = ""  # in words; by default why the target rather than what it is contrasted with
+
+    @property
+    def asked(self) -> str:
+        """The question, between "Why" and "?"."""
+        return self.question or ask_why(self.target, self.contrasted)
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,6 @@ def render_details(view: InputView, file: str, scale: float = 0.0) -> str:
 @cache
 def _open_templates() -> Any:
     jinja2 = import_extra("jinja2", "report", "a report")
-    markup = import_extra("markupsafe", "report", "a report").Markup
     templates = {name: _read_file(f"{name}.html.j2") for name in ("page", "input")}
     environment = jinja2.Environment(
         autoescape=True,
@@ -114,7 +113,7 @@ def _open_templates() -> Any:
         lstrip_blocks=True,
         loader=jinja2.DictLoader(templates),
     )
-    environment.filters.update(percent=_format_percent, listed=lambda names: join_names(names, markup), short=shorten_name)
+    environment.filters.update(percent=_format_percent, short=shorten_name)
     environment.policies["json.dumps_kwargs"] = JSON
     return environment
 
@@ -227,12 +226,3 @@ def _format_error(bits: int) -> str:
 def shorten_name(name: str) -> str:
     """Return the name of a file, shortened in the middle: camera file names differ at the end. The page truncates sentences."""
     return name if " " in name or len(name) <= LONG_NAME else f"{name[: LONG_NAME // 2]}…{name[-LONG_NAME // 2 + 1 :]}"
-
-
-def join_names(names: Sequence[str], markup: Any) -> Any:
-    """Return names as an escaped list in prose: "a, b or c", "a, b, c or 2 others"."""
-    most = 4 if len(names) == 4 else 3  # «or 1 others» is no English, and takes no less room than the name
-    parts = [markup("<bdi>{}</bdi>").format(name) for name in names[:most]]
-    if len(names) > most:
-        parts.append(f"{len(names) - most} others")
-    return markup(", ").join(parts[:-1]) + markup(" or ") * (len(parts) > 1) + parts[-1]

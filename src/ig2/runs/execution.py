@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -32,6 +32,7 @@ from ig2.modalities.base import Subject
 from ig2.modalities.language import LanguageModel, Prompt
 from ig2.modalities.modality import Values
 from ig2.model import Model, Preparation
+from ig2.question import Question
 from ig2.runs import store as stores
 from ig2.runs.aggregates import ROWS_AT_ONCE, Aggregates, find_columns
 from ig2.runs.files import (
@@ -53,7 +54,7 @@ from ig2.runs.ids import contains, count_items, hash_ids, list_stored_ids
 from ig2.runs.language import plan_prompts
 from ig2.runs.manifest import check_manifest, make_fingerprint, make_folder
 from ig2.runs.plan import Finish, Loaded, MakeMethod, Plan, Row, make_table
-from ig2.runs.planning import find_model, make_plan
+from ig2.runs.planning import check_storing, find_model, make_plan
 from ig2.runs.readers import can_fork, open_readers, pin
 from ig2.runs.sources import Item, find_source, group_items
 from ig2.runs.store import Store
@@ -94,6 +95,7 @@ def run(
     references: Any = None,
     count: int | None = None,
     seed: int = 0,
+    question: Question | None = None,
     values: Values | Groups | None = None,
     gradcf: bool = False,
     per_reference: bool = False,
@@ -128,15 +130,13 @@ def run(
         method: a method, or a function of (subject, batch) that returns one, for a language model of (model, prompt). By
             default `IG2()`, or the default method of the language model.
         out: the folder of the store.
-        target: the class to explain, by number or name, by default the predicted one; or a target of `ig2.targets` that is
-            the same for every item, such as a region of a map.
-        against: the classes it is explained against, as every method takes them. By default "next" for a subject with several
-            classes, otherwise None.
-        references: a strategy of `ig2.references` or samples, for every call of the method; or a source, 200 evenly spaced
-            items of which form the pool that a subject chooses from. By default the subject's own pool, for methods that
-            need references.
-        count: the number of references that a subject chooses for each item.
+        target: what is explained, see `ig2.Question`, likewise below; it is the same for every item.
+        against: "why the target rather than this?"
+        references: references; or the samples to choose them from, also as a source, of which 200 evenly spaced items are
+            looked at.
+        count: the number of references.
         seed: the random seed.
+        question: all five of them, instead.
         values: the form in which values are stored: "float32", "float16", "units" (a number for
             each word, column or window), "view" (as they are shown, such as summed over channels),
             a grid or regions (`ig2.Grid(14, 14)`, `ig2.Superpixels(50)`), or "none". By default
@@ -198,26 +198,26 @@ def run(
         "engine": engine, "cluster": cluster, "part_bytes": part_bytes, "flush_seconds": flush_seconds, "progress": progress,
         "command": command,
     }  # fmt: skip
+    asked = question or Question(target, against, references, count, seed)
     if isinstance(model, LanguageModel):
         where = find_device(device)
         prompts = plan_prompts(
-            items, model.to(where), method, target, against, references, count, seed, values, column, per_reference, prepare,
+            items, model.to(where), method, asked, values, column, per_reference, prepare,
             metrics=metrics, gradcf=gradcf, engine=None if engine == "local" else engine,
         )  # fmt: skip
-        return run_plan(prompts, make_fingerprint(prompts, references), folder, device=where, **rest)
+        return run_plan(prompts, make_fingerprint(prompts, asked.references), folder, device=where, **rest)
     if prepare is not True:
         raise ChoiceError(f"prepare={describe(prepare)} is for a language model: use ig2.wrap(net, prepare=…) for a network")
-    subject, bare = find_model(model, items)
+    found = find_model(model, items)
     where = "cpu" if engine == "ray" else find_device(device)  # Ray's actors have the GPUs
-    if subject is not None:
-        subject.to(where)
-    elif bare.device is not None:
-        bare.net.to(where)
-    plan = make_plan(items, subject, bare, method, target, against, references, count, seed, values, gradcf, metrics, column)
-    if per_reference and plan.values == "none":
-        raise ChoiceError("per_reference keeps values of each reference, and values is none: keep some")
-    plan = replace(plan, per_reference=per_reference)
-    return run_plan(plan, make_fingerprint(plan, references), folder, device=where, **rest)
+    if isinstance(found, Subject):
+        found.to(where)
+    elif found.device is not None:
+        found.net.to(where)
+    subject = found if isinstance(found, Subject) else None
+    storing = check_storing(values, subject, metrics, gradcf, per_reference)
+    plan = make_plan(items, found, method, asked, storing, column)
+    return run_plan(plan, make_fingerprint(plan, asked.references), folder, device=where, **rest)
 
 
 def run_plan(
@@ -293,7 +293,7 @@ def explain_locally(
         A function that waits for the rows of a batch. It can still be called after the end, so that no result is lost.
     """
     # Finding regions in each image takes long enough to have threads of its own; other rows are made by who writes them.
-    finds_regions = isinstance(plan.values, Groups) and not isinstance(plan.values, Grid)
+    finds_regions = isinstance(plan.storing.values, Groups) and not isinstance(plan.storing.values, Grid)
     # Beside a GPU, threads that decode take Python's lock from the one that launches kernels, hundreds for each batch.
     if processes is None:
         processes = can_fork() and device.startswith("cuda") and plan.subject is not None and plan.modality.reads_ahead
@@ -458,11 +458,11 @@ class _State:
         """Add rows about to be written. Aggregates are written after them, so they never cover rows that are not on disk."""
         if table["error"].null_count < len(table):
             table = table.filter(arrow("pyarrow.compute").is_null(table["error"]))
-        wanted = find_columns(self.plan.metrics)
+        wanted = find_columns(self.plan.storing.metrics)
         names = [name for name in table.schema.names if name in wanted and table[name].null_count < len(table)]
         for start in range(0, len(table), ROWS_AT_ONCE):
             columns = stores.read_columns(table.slice(start, ROWS_AT_ONCE), names)
-            self.aggregates.absorb_columns(columns, list(self.plan.metrics))
+            self.aggregates.absorb_columns(columns, list(self.plan.storing.metrics))
 
     def save(self, rows: int, failed: int) -> None:
         """Record that rows are on disk. Aggregates are saved every few seconds; a resumed run reads the rows they lack."""

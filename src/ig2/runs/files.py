@@ -135,7 +135,7 @@ def _is_kept(content: object) -> bool:
 MANIFEST_FIELDS: tuple[Field, ...] = (
     *((name, is_text, "a text") for name in ("created", "digest", "kind")),
     ("fingerprint", is_object, "an object"),
-    *((f"fingerprint.{name}", is_object, "an object") for name in ("settings", "source", "model")),
+    *((f"fingerprint.{name}", is_object, "an object") for name in ("question", "settings", "source", "model")),
     *((f"fingerprint.model.{name}", is_text, "a text") for name in ("name", "weights")),
     ("fingerprint.method", or_null(is_object), "an object or null"),
     ("fingerprint.settings.column", or_null(is_text), "a text or null"),

@@ -16,16 +16,16 @@ from ig2.errors import IG2Warning, InputError, describe
 from ig2.methods import Method
 from ig2.modalities.base import extract_tensor
 from ig2.modalities.language import LanguageModel, OtherPrompts, TextReferences
+from ig2.modalities.language.asking import TOKENS
 from ig2.modalities.modality import Modality
 from ig2.modalities.text.modality import TEXTS
 from ig2.model import Preparation, wrap
-from ig2.runs.plan import REFERENCE_VALUES, Finish, Loaded, Plan, Row, describe_failure, list_own_columns
+from ig2.question import COUNT, Question
+from ig2.runs.plan import REFERENCE_VALUES, Finish, Loaded, Plan, Row, Storing, describe_failure, list_own_columns
 from ig2.runs.sources import Source, find_source, split_label
 
 QUESTION_COLUMNS = ("target", "against", "rather_than")  # columns of a row that say what is asked of its prompt
 PROMPT = "prompt"
-COUNT = 4  # other prompts, of a source of them
-TOKENS = ("causal", "masked", "encoder-decoder")  # models that predict tokens
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -54,7 +54,8 @@ class PromptPlan(Plan):
 
     def _find_question(self, content: Any) -> dict[str, Any]:
         """Return the prompt and the question of its row; the run's questions apply to rows without one."""
-        defaults = {"target": self.target, "against": self.against, "rather_than": self.references}
+        asked = self.question
+        defaults = {"target": asked.target, "against": asked.against, "rather_than": asked.references}
         if isinstance(content, tuple) and content:
             content = content[0]  # a data set's (sample, label)
         if not isinstance(content, Mapping):
@@ -93,12 +94,13 @@ class PromptPlan(Plan):
         make: Any = self.method
         method = make if isinstance(make, Method) else make(self.lm, prompt)
         explanation = self.lm.explain(
-            **question, method=method, seed=self.seed, per_reference=self.per_reference, prepare=self.prepare
+            **question, method=method, seed=self.question.seed, per_reference=self.storing.per_reference, prepare=self.prepare
         )
         attribution = explanation.attribution.to("cpu")
         row: Row = {
             "target": int(attribution.target[0]),
             "target_name": explanation.explained[0],
+            "question": explanation.explained[0],
             "measure": attribution.settings["output"],
             "units": list(prompt.words),
         }
@@ -111,10 +113,10 @@ class PromptPlan(Plan):
             cell = column[0]
             is_tensor = isinstance(cell, Tensor) and cell.ndim > 0
             row[name] = cell.float().numpy() if is_tensor else cell.item() if isinstance(cell, Tensor) else cell
-        if self.values == "none":
+        if self.storing.values == "none":
             return row
         row["values"] = explanation.word_scores[0].astype(np.float32)
-        if self.per_reference:
+        if self.storing.per_reference:
             assert attribution.baseline_outputs is not None
             each = extract_tensor(attribution, attribution.per_reference)
             sums = [attribution.names.sum_units(each[:, r])[0] for r in range(each.shape[1])]
@@ -133,8 +135,8 @@ class PromptPlan(Plan):
 
 
 def plan_prompts(
-    source: Source, lm: LanguageModel, method: Any, target: Any, against: Any, references: Any, count: int | None, seed: int,
-    values: Any, column: str | None, per_reference: bool, prepare: bool | Preparation, **unused: Any,
+    source: Source, lm: LanguageModel, method: Any, question: Question, values: Any, column: str | None, per_reference: bool,
+    prepare: bool | Preparation, **unused: Any,
 ) -> PromptPlan:  # fmt: skip
     """Return the plan of a run over prompts; see `run`.
 
@@ -152,13 +154,12 @@ def plan_prompts(
         raise InputError(f"{lm.name} reads texts, and the source has {' or '.join(source.kinds)}s")
     if lm.kind == "token-classifier":
         raise InputError(f"{lm.name} labels single words, and a run explains whole prompts: call lm.explain(prompt, at=…)")
+    references = question.references
     if references is not None and not isinstance(references, TextReferences):
-        references = OtherPrompts(*_read_prompts(references, column, count or COUNT))
-    plan = PromptPlan(
-        source, None, wrap(lm.net, prepare=False), method or lm.default_method, target, against, references, False, None, count,
-        seed, values or "units", False, {}, column, lm=lm, prepare=prepare,
-    )  # fmt: skip
-    return replace(plan, per_reference=per_reference)
+        question = replace(question, references=OtherPrompts(*_read_prompts(references, column, question.count or COUNT)))
+    storing = Storing(values or "units", per_reference=per_reference)
+    network = wrap(lm.net, prepare=False)
+    return PromptPlan(source, None, network, method or lm.default_method, question, storing, column, lm=lm, prepare=prepare)
 
 
 def _read_prompts(references: Any, column: str | None, count: int) -> list[Any]:

@@ -19,8 +19,9 @@ from ig2._utils.digests import code_digest, describe_code, fingerprint, key_of, 
 from ig2._utils.files import FileError
 from ig2.errors import InputError, describe, reason
 from ig2.methods.base import summary
-from ig2.modalities.base import Subject
+from ig2.modalities.base import Batch, Subject
 from ig2.model import Function, Model, modules_used
+from ig2.question import Question
 from ig2.runs.files import FORMAT, MANIFEST, find_differences, list_parts, read_manifest, write_json
 from ig2.runs.language import PromptPlan
 from ig2.runs.plan import Plan
@@ -33,28 +34,42 @@ NOT_SETTINGS = ("name", "model", "classes", "samples")  # of a subject: said els
 
 def make_fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
     """Return everything that determines the rows, in words and digests, which identifies the run of a store."""
-    pool = find_source(references).describe() if plan.pool is not None else None
+    question, storing = plan.question, plan.storing
+    given = question.references
+    pool = find_source(references).describe() if isinstance(given, Batch) and references is not given else None
     return {
         "code": f"ig2 {ig2.__version__} ({code_digest()})",
         "model": describe_model(plan),
         "method": {**_describe_part(plan.method), "digest": key_of(fingerprint(plan.method))},
+        "question": {
+            **question.describe(),
+            **({"target_digest": key_of(fingerprint(question.target))} if isinstance(question.target, Target) else {}),
+            **({} if pool is None else {"references": pool}),
+            "references_digest": None if given is None or pool is not None else key_of(_fingerprint_references(given)),
+        },
         "settings": {
-            "target": _describe_part(plan.target) if isinstance(plan.target, Target) else plan.target,
-            **({"target_digest": key_of(fingerprint(plan.target))} if isinstance(plan.target, Target) else {}),
-            "against": plan.against,
-            "references": pool or _describe_part(plan.references),
-            "references_digest": None if plan.references is None else key_of(fingerprint(plan.references)),
-            "count": plan.count,
-            "seed": plan.seed,
-            "values": summary(plan.values),
-            "gradcf": plan.gradcf,
-            **({"per_reference": True} if plan.per_reference else {}),  # not said by stores from before
-            "metrics": {name: summary(metric) for name, metric in plan.metrics.items()},
+            "values": summary(storing.values),
+            "gradcf": storing.gradcf,
+            "per_reference": storing.per_reference,
+            "metrics": {name: summary(metric) for name, metric in storing.metrics.items()},
             "column": plan.column,
             **({"prepare": summary(plan.prepare)} if isinstance(plan, PromptPlan) and plan.prepare is not True else {}),
         },
         "source": plan.source.describe(),
     }
+
+
+def read_question(manifest: Mapping[str, Any]) -> Question:
+    """Return the question of a store, with the references that come with the model.
+
+    A target that is no class is only described in it, by a mapping.
+    """
+    asked = manifest["fingerprint"].get("question", {})
+    return Question(**{name: asked[name] for name in ("target", "against", "count", "seed") if name in asked})
+
+
+def _fingerprint_references(references: Any) -> Any:
+    return fingerprint(references.attributed if isinstance(references, Batch) else references)
 
 
 def _describe_part(part: Any) -> Any:
@@ -162,8 +177,8 @@ def check_manifest(folder: Path, plan: Plan, run_fingerprint: dict[str, Any], co
             "kind": plan.modality.name,
             "view": None if subject is None else subject.describe_view(),
             "classes": None if subject is None else subject.classes,
-            "units": subject.units if plan.values == "units" and subject is not None else None,
-            "metrics": list(plan.metrics),
+            "units": subject.units if plan.storing.values == "units" and subject is not None else None,
+            "metrics": list(plan.storing.metrics),
             "versions": {"ig2": ig2.__version__, "torch": torch.__version__},
             **typed,
         },

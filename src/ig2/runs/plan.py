@@ -6,7 +6,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,11 @@ from ig2.errors import IG2Error, IG2Warning, InputError, reason
 from ig2.groups import Groups
 from ig2.methods import Grid, Method
 from ig2.metrics.base import Metric, Scores
-from ig2.modalities.base import Batch, Contrast, Subject, find_tensor
+from ig2.modalities.base import Batch, Subject, find_tensor
 from ig2.modalities.modality import TENSORS, Modality, Values
 from ig2.modalities.samples import Sample
-from ig2.modalities.text.sentences import TextBatch, TextSubject
 from ig2.model import Model
-from ig2.names import name_output
+from ig2.question import Call, Inquiry, Question
 from ig2.runs.aggregates import CURVE
 from ig2.runs.files import arrow, clean_text
 from ig2.runs.sources import Item, Source, split_label
@@ -46,7 +45,7 @@ VALUES = ("values", REFERENCE_VALUES)  # which a method returns finite, and floa
 OF_REFERENCES = ("reference_outputs", "reference_trust")
 INTEGERS = ("label", "target", "prediction")
 LARGEST = 2**63 - 1  # of them; a larger label, a hash for example, is a text
-TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name", "note")
+TEXTS = ("id", "error", "error_kind", "label_name", "target_name", "prediction_name", "question", "note")
 SCALARS = (*NUMBERS, "spread")
 COLUMNS = (
     *TEXTS, *INTEGERS, *SCALARS, *OF_REFERENCES, REFERENCE_VALUES, "reference_labels", SHAPE, "against", "units", "cells",
@@ -89,15 +88,13 @@ class Columns(Sequence[Row]):
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
-    """The call that explains a batch."""
+class Storing:
+    """What a store keeps of each item; see `run`."""
 
-    method: Method
-    against: Any
-    references: Any
-    """The references, as for the method."""
-    contrast: Contrast | None
-    """The choice of references and its reason, if the subject chose them."""
+    values: Values | Groups = "float32"
+    gradcf: bool = False
+    per_reference: bool = False
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,22 +106,19 @@ class Plan:
     """The model and the data it reads, or None for a model of tensors."""
     model: Model
     method: Method | MakeMethod
-    target: int | Target | None
-    against: Any
-    references: Any
-    """The references of every call of the method, or None."""
-    contrast: bool
-    """Whether the subject chooses references from the pool."""
-    pool: Batch | None
-    count: int | None
-    seed: int
-    values: Values | Groups
-    gradcf: bool
-    metrics: Mapping[str, Metric]
-    column: str | None
-    per_reference: bool = False
+    question: Question = Question()
+    storing: Storing = Storing()
+    column: str | None = None
     _known: dict[str, Any] = field(default_factory=dict, repr=False)  # what the first batch shows
     _kept: Kept = field(default_factory=Kept, repr=False)  # from batch to batch, since a run alone has the network
+
+    @cached_property
+    def inquiry(self) -> Inquiry | None:
+        """The question, put to a model that knows its data."""
+        if self.subject is None:
+            return None
+        kept = replace(self.subject, model=replace(self.model, kept=self._kept))
+        return Inquiry(self.question, kept)
 
     @property
     def modality(self) -> Modality:
@@ -226,70 +220,47 @@ class Plan:
                 self._attempt(loaded, members, smaller, self.model, parts)
 
     def _explain(self, batch: Batch, model: Model) -> Finish:
-        call, device = self.choose(batch), self.model.device
-        is_moved = isinstance(batch.x, Tensor) and device is not None and device.type == "cuda"
-        x = batch.x.to(device, non_blocking=True) if is_moved else batch.x  # so that results are made there, too
-        options = {"against": call.against, "seed": self.seed, "per_reference": self.per_reference}
-        attribution = call.method(model, x, self.target, call.references, **options)
-        prediction = self._predict(x, attribution, model)
-        scored = {name: metric(model, attribution, seed=self.seed) for name, metric in self.metrics.items()}
-        labels = None if call.contrast is None else call.contrast.labels
+        call, device = replace(self.pose(batch), model=model), self.model.device
+        if isinstance(call.x, Tensor) and device is not None and device.type == "cuda":
+            call = replace(call, x=call.x.to(device, non_blocking=True))  # so that results are made there, too
+        attribution = call.run(per_reference=self.storing.per_reference)
+        prediction, seed = self._predict(batch, attribution, model), self.question.seed
+        scored = {name: metric(model, attribution, seed=seed) for name, metric in self.storing.metrics.items()}
         try:
             fetch = _begin_copy(self._measure(batch, attribution, prediction) | _read_scores(scored))
         except Exception as error:  # of what is kept, which is the same for all of them
             return partial(_raise, error)
-        question = attribution.question
+        target = attribution.question
 
         def finish() -> Columns:
-            return Columns(len(batch), self._make_columns(batch, fetch(), question, labels))
+            return Columns(len(batch), self._make_columns(batch, fetch(), call, target))
 
         return finish
 
-    def _predict(self, x: Any, attribution: Attribution, model: Model) -> Tensor | None:
+    def _predict(self, batch: Batch, attribution: Attribution, model: Model) -> Tensor | None:
         """Return the predicted classes; None if the explained output is not a class."""
         if attribution.question is not None:
             return None
-        return attribution.target if self.target is None else scores(model, x).argmax(dim=1)
+        if self.question.target is None:
+            return attribution.target
+        outputs = scores(model, batch.x) if self.inquiry is None else self.inquiry.scores(batch)
+        return outputs.argmax(dim=1)
 
-    def make_rows(self, batch: Batch, attribution: Attribution) -> list[Row]:
-        """Return the row of each item of a batch."""
-        return list(Columns(len(batch), self.describe_columns(batch, attribution)))
-
-    def choose(self, batch: Batch) -> Call:
-        """Return the call that explains a batch: the method, the classes against, the references."""
+    def pose(self, batch: Batch) -> Call:
+        """Return the call that explains a batch."""
         method = self.method if isinstance(self.method, Method) else self.method(self.subject, batch)
-        against, references, contrast = self._choose_against(batch), self.references, None
-        if self.contrast and self.subject is not None:
-            contrast = self.subject.contrast(batch, self.target, self.choose_pool(), self.count, self.seed, against=against)
-            references = contrast.samples_for(method)
-        elif references is None and isinstance(self.subject, TextSubject) and isinstance(batch, TextBatch):
-            references = self.subject.baseline(batch) if method.default_references is not None else None
-        return Call(method, against, references, contrast)
+        if self.inquiry is None:
+            return self.question.pose(self.model, method, batch.x)
+        return self.inquiry.pose(method, batch)
 
-    def describe_columns(self, batch: Batch, attribution: Attribution) -> dict[str, Cells]:
+    def make_rows(self, batch: Batch, attribution: Attribution, call: Call) -> list[Row]:
+        """Return the row of each item of a batch."""
+        return list(Columns(len(batch), self.describe_columns(batch, attribution, call)))
+
+    def describe_columns(self, batch: Batch, attribution: Attribution, call: Call) -> dict[str, Cells]:
         """Return the columns of a batch's rows, except metrics."""
-        tensors = self._measure(batch, attribution, self._predict(batch.x, attribution, self.model))
-        return self._make_columns(batch, _begin_copy(tensors)(), attribution.question)
-
-    def choose_pool(self) -> Batch:
-        """Return the pool that references are chosen from."""
-        if self.pool is not None:
-            return self.pool
-        if "pool" not in self._known:
-            assert self.subject is not None
-            self._known["pool"] = self.subject.pool()
-        pool: Batch = self._known["pool"]
-        return pool
-
-    def _choose_against(self, batch: Batch) -> Any:
-        if self.against != "auto":
-            return self.against
-        if "against" not in self._known:
-            several = (
-                self.subject is not None and self.subject.outputs == "classes" and self.subject.predict(batch).shape[1] > 1
-            )
-            self._known["against"] = "next" if several else None
-        return self._known["against"]
+        tensors = self._measure(batch, attribution, self._predict(batch, attribution, self.model))
+        return self._make_columns(batch, _begin_copy(tensors)(), call, attribution.question)
 
     # -- columns -------------------------------------------------------------------------------------------------------
 
@@ -308,14 +279,14 @@ class Plan:
             parts = [find_tensor(attribution, part) for part in (attribution.spread, None)]
             sizes = [part.abs().flatten(1).sum(dim=1, dtype=torch.float64) for part in parts]
             tensors["spread"] = sizes[0] / sizes[1]
-        if self.gradcf:
+        if self.storing.gradcf:
             if attribution.gradcf is None:
                 raise InputError("the method ends in no counterfactual: omit gradcf")
             tensors["gradcf"] = find_tensor(attribution, attribution.gradcf)
-        if self.values == "none":
+        if self.storing.values == "none":
             return tensors
         tensors["values"] = self._shrink(batch, find_tensor(attribution, None))
-        if self.per_reference and attribution.per_reference is not None:
+        if self.storing.per_reference and attribution.per_reference is not None:
             each = find_tensor(attribution, attribution.per_reference)
             shrunk = self._shrink(batch, each.flatten(0, 1))
             tensors[REFERENCE_VALUES] = shrunk.reshape(*each.shape[:2], *shrunk.shape[1:])
@@ -325,10 +296,10 @@ class Plan:
 
     def _shrink(self, batch: Batch, values: Tensor) -> Tensor:
         """Reduce values in the shape of the inputs to the numbers that rows require, as far as possible on the device."""
-        if isinstance(self.values, Grid):
-            return pool(self._list_members(self.values, batch.attributed, values.device), values)
-        if self.values in ("float32", "float16"):
-            return values.to(torch.float16 if self.values == "float16" else torch.float32)
+        if isinstance(self.storing.values, Grid):
+            return pool(self._list_members(self.storing.values, batch.attributed, values.device), values)
+        if self.storing.values in ("float32", "float16"):
+            return values.to(torch.float16 if self.storing.values == "float16" else torch.float32)
         return values  # the rest needs words, or each image
 
     def _list_members(self, grid: Grid, samples: Tensor, device: torch.device) -> Tensor:
@@ -343,8 +314,8 @@ class Plan:
         self,
         batch: Batch,
         tensors: Mapping[str, Any],
-        question: Target | None,
-        labels: Sequence[Sequence[str]] | None = None,
+        call: Call,
+        target: Target | None,
     ) -> dict[str, Cells]:
         """Return the columns of rows from the results of `_measure`."""
         columns: dict[str, Cells] = {name: cells for name, cells in tensors.items() if isinstance(cells, list)}
@@ -354,15 +325,19 @@ class Plan:
             for name, tensor in tensors.items()
             if tensor.ndim == 1 or name == "against"
         }
-        for name in ("spread", *self.metrics):
+        for name in ("spread", *self.storing.metrics):
             if name in columns:
                 columns[name] = [number if np.isfinite(number) else None for number in columns[name]]
         for name, tensor in tensors.items():
-            if name in ("gradcf", *(metric + CURVE for metric in self.metrics)) or (name.startswith(EXTRA) and tensor.ndim > 1):
+            if name in ("gradcf", *(metric + CURVE for metric in self.storing.metrics)) or (
+                name.startswith(EXTRA) and tensor.ndim > 1
+            ):
                 columns[name] = tensor.float().numpy()
-        if question is not None:
-            name_class = name_output if self.subject is None else self.subject.label
-            columns["target_name"] = [question.describe(row, name_class) for row in range(len(batch))]
+        classes: Any = columns["target"]
+        others: Any = columns.get("against")
+        columns["question"] = call.describe(classes, others, target)
+        if target is not None:
+            columns["target_name"] = columns["question"]
         elif self.subject is not None:
             columns["target_name"] = [self.subject.label(label) for label in columns["target"]]
             columns["prediction_name"] = [self.subject.label(label) for label in columns["prediction"]]
@@ -373,7 +348,7 @@ class Plan:
         if batch.cells is not None:
             columns["cells"] = batch.cells
         if REFERENCE_VALUES in tensors:
-            columns |= self._keep_references(batch, tensors, labels)
+            columns |= self._keep_references(batch, tensors, None if call.contrast is None else call.contrast.labels)
         return columns | self._reduce(batch, tensors["values"]) if "values" in tensors else columns
 
     def _keep_references(
@@ -396,15 +371,15 @@ class Plan:
 
     def _reduce(self, batch: Batch, values: Tensor) -> dict[str, Cells]:
         """Return the stored form of values that `_shrink` returned."""
-        if isinstance(self.values, Groups):
-            if isinstance(self.values, Grid):
-                return {"values": values.numpy().reshape(len(values), self.values.rows, self.values.columns)}
-            return _pool_each(self.values, batch.attributed, values)
-        if self.values == "units":
+        if isinstance(self.storing.values, Groups):
+            if isinstance(self.storing.values, Grid):
+                return {"values": values.numpy().reshape(len(values), self.storing.values.rows, self.storing.values.columns)}
+            return _pool_each(self.storing.values, batch.attributed, values)
+        if self.storing.values == "units":
             if self.subject is None or batch.units is None:
                 raise InputError("units are words or columns, and these inputs have none: keep float32, or a grid")
             return {"values": [row.astype(np.float32) for row in self.subject.names(batch).sum_units(values.double())]}
-        if self.values == "view":
+        if self.storing.values == "view":
             assert self.subject is not None
             return {"values": [row.astype(np.float32) for row in self.subject.fold(batch, values.cpu().double())]}
         if batch.lengths is None:
@@ -437,8 +412,8 @@ class Plan:
         floats = pyarrow.list_(pyarrow.float32())
         types: dict[str, Any] = {name: pyarrow.string() for name in TEXTS}
         types |= {name: pyarrow.int64() for name in INTEGERS} | {"against": integers}
-        types |= {name: pyarrow.float64() for name in (*SCALARS, *self.metrics)}
-        types |= {name + CURVE: floats for name in self.metrics if name + CURVE in row}
+        types |= {name: pyarrow.float64() for name in (*SCALARS, *self.storing.metrics)}
+        types |= {name + CURVE: floats for name in self.storing.metrics if name + CURVE in row}
         types |= {name: texts for name in ("units", "cells") if name in row}
         ragged = SHAPE in row or "units" in row or "regions" in row
         if SHAPE in row:

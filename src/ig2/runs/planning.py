@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import Any, get_args
 
@@ -20,14 +21,20 @@ from ig2.modalities.loading import load_network
 from ig2.modalities.modality import TENSORS, Values, find
 from ig2.modalities.samples import Sample
 from ig2.model import Model, as_model
-from ig2.runs.plan import COLUMNS, Plan
+from ig2.question import Question
+from ig2.runs.plan import COLUMNS, Plan, Storing
 from ig2.runs.sources import Source, find_source
-from ig2.targets import Class, Target, as_target
+from ig2.targets import Class, as_target
 
 POOL = 200  # items of a pool that references are chosen from
 
 
-def find_model(model: Any, source: Source) -> tuple[Subject | None, Model]:
+def find_model(model: Any, source: Source) -> Subject | Model:
+    """Return the model of a run, with the data it reads where that is known.
+
+    Raises:
+        InputError: if it does not read what the source has.
+    """
     if isinstance(model, str):
         model = load_network(model)
     if isinstance(model, nn.Module) and TENSORS.name not in source.kinds and len(source.kinds) == 1:
@@ -35,13 +42,13 @@ def find_model(model: Any, source: Source) -> tuple[Subject | None, Model]:
     if isinstance(model, Subject):
         if model.modality.name not in source.kinds:
             raise InputError(f"{model.name} reads {model.modality.nouns}, and the source has {_list_nouns(source)}")
-        return model, model.model
+        return model
     if TENSORS.name not in source.kinds:
         raise InputError(
             f"the source has {_list_nouns(source)}, and {describe(model)} reads tensors: give a subject of "
             "ig2.modalities, which knows how they reach the network"
         )
-    return None, as_model(model)
+    return as_model(model)
 
 
 def _list_nouns(source: Source) -> str:
@@ -49,10 +56,43 @@ def _list_nouns(source: Source) -> str:
 
 
 def make_plan(
-    source: Source, subject: Subject | None, model: Model, method: Any, target: Any, against: Any, references: Any,
-    count: int | None, seed: int, values: Any, gradcf: bool, metrics: Any, column: str | None,
+    source: Source, model: Subject | Model, method: Any = None, question: Question = Question(), storing: Storing = Storing(),
+    column: str | None = None,
 ) -> Plan:  # fmt: skip
-    method = IG2() if method is None else method
+    """Return the plan of a run from its arguments, after a check of what can be checked before the first item."""
+    subject = model if isinstance(model, Subject) else None
+    method = (IG2() if subject is None else subject.default_method) if method is None else method
+    references = question.references
+    if _is_source(references):
+        if subject is None:
+            raise InputError(
+                "a pool of references is for a subject of ig2.modalities: give a strategy of ig2.references instead"
+            )
+        references = _read_pool(subject, references, column)
+    target = as_target(question.target if subject is None else subject.read_classes(question.target))
+    if target.has_each:
+        raise InputError(
+            f"target has one for each explicand, {describe(question.target)}: a run needs one that is the same for every item"
+        )
+    question = replace(
+        question,
+        target=target.index if isinstance(target, Class) else target,
+        against=question.against if subject is None else subject.read_classes(question.against),
+        references=references,
+    )
+    network = model if isinstance(model, Model) else model.model
+    return Plan(source, subject, network, method, question, storing, column)
+
+
+def check_storing(
+    values: Any, subject: Subject | None, metrics: Any, gradcf: bool = False, per_reference: bool = False
+) -> Storing:
+    """Return what a store keeps, by default what suits the kind of data.
+
+    Raises:
+        ChoiceError: for a form of the values that is none, or none for this kind.
+        InputError: if metrics are none, need a truth, or have names that are taken.
+    """
     modality = TENSORS if subject is None else subject.modality
     values = modality.keeps if values is None else values
     if not isinstance(values, Groups) and values not in get_args(Values):
@@ -63,6 +103,8 @@ def make_plan(
         )
     if values == "view" and subject is None:
         raise ChoiceError("values='view' is what a subject of ig2.modalities shows, and a bare network has none: keep float32")
+    if per_reference and values == "none":
+        raise ChoiceError("per_reference keeps values of each reference, and values is none: keep some")
     named: dict[str, Metric] = {}
     for name, metric in metrics.items() if isinstance(metrics, Mapping) else [(_name_metric(each), each) for each in metrics]:
         if not isinstance(metric, Metric):
@@ -74,27 +116,7 @@ def make_plan(
         named[name] = metric
         if metric.truth is not None and not metric.truth_optional:
             raise InputError(f"{name} compares with a truth, which a run has not: score the store instead")
-    pool, chosen = None, references
-    if _is_pool(references):
-        if subject is None:
-            raise InputError(
-                "a pool of references is for a subject of ig2.modalities: give a strategy of ig2.references instead"
-            )
-        pool, chosen = _read_pool(subject, references, column), None
-    contrast = subject is not None and chosen is None and (pool is not None or getattr(method, "needs_references", False))
-    question = as_target(target if subject is None else subject._read_classes(target))
-    if question.has_each:
-        raise InputError(
-            f"target has one for each explicand, {describe(target)}: a run needs one that is the same for every item"
-        )
-    target = question.index if isinstance(question, Class) else question
-    if against == "auto":
-        against = None if subject is None or isinstance(target, Target) else against
-    elif subject is not None:
-        against = subject._read_classes(against)
-    return Plan(
-        source, subject, model, method, target, against, chosen, contrast, pool, count, seed, values, gradcf, named, column
-    )
+    return Storing(values, gradcf, per_reference, named)
 
 
 def _name_metric(metric: Any) -> str:
@@ -102,7 +124,7 @@ def _name_metric(metric: Any) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(metric).__name__).lower()
 
 
-def _is_pool(references: Any) -> bool:
+def _is_source(references: Any) -> bool:
     from_datasets = type(references).__module__.partition(".")[0] == "datasets"
     return isinstance(references, (str, PathLike, Source, torch.utils.data.Dataset)) or from_datasets
 

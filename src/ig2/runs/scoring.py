@@ -27,16 +27,14 @@ def score_store(
     kept = store.manifest["fingerprint"].get("settings", {}).get("values")
     if kept not in ("float32", "float16"):
         raise InputError(f"{store.folder} keeps {describe(kept)} of the values, and a metric needs all: run it with float32")
-    target = store.manifest["fingerprint"].get("settings", {}).get("target")
+    target = store.manifest["fingerprint"].get("question", {}).get("target")
     if isinstance(target, dict):
         raise InputError(
             f"{store.folder} explains {target['type']}, which a store does not keep: give the run metrics= instead"
         )
     origin = store.manifest["fingerprint"].get("source", {})
     items = find_source(source, id=origin.get("id")) if origin.get("id") is not None else find_source(source)
-    subject, bare = find_model(model, items)
-    settings: tuple[Any, ...] = (None, None, None, None, seed, "float32", False, (), column)
-    plan = make_plan(items, subject, bare, Gradient(), *settings)
+    plan = make_plan(items, find_model(model, items), Gradient(), column=column)
     ids = store.where("error is None").ids
     wanted, values, undefined = hash_ids(iter(ids)), dict[str, float](), dict[str, int]()
     for members in group_items((item for item in items if contains(wanted, item.id)), batch or plan.modality.batch):
@@ -50,7 +48,7 @@ def score_store(
                 tensor[number][: len(row["values"])] = torch.from_numpy(np.array(row["values"], dtype=np.float32))
             against = None if chosen[0].get("against") is None else torch.tensor([row["against"] for row in chosen])
             targets = torch.tensor([row["target"] for row in chosen])
-            scores = metric(bare, samples.like_x(tensor), samples.x, targets, against=against, seed=seed)
+            scores = metric(plan.model, samples.like_x(tensor), samples.x, targets, against=against, seed=seed)
             values.update(zip([members[place].id for place in places], scores.values.double().tolist(), strict=True))
             for why, times in scores.undefined.items():
                 undefined[why] = undefined.get(why, 0) + times

@@ -111,13 +111,13 @@ def test_sliding_windows_are_shared_as_well() -> None:
 def test_a_network_whose_cache_says_another_thing_is_run_whole(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load("llama")
     expected = model.explain(LONG, " Rome", None, PAIR, reuse_prefix=False)
-    prefix = modalities.language.model.run_prefix
-    monkeypatch.setattr(modalities.language.model, "run_prefix", lambda net, embeddings: prefix(net, 2 * embeddings.flip(0)))
+    prefix = modalities.language.asking.run_prefix
+    monkeypatch.setattr(modalities.language.asking, "run_prefix", lambda net, embeddings: prefix(net, 2 * embeddings.flip(0)))
     explanation = model.explain(LONG, " Rome", None, PAIR)
     assert "prefix" not in explanation.attribution.settings
     np.testing.assert_array_equal(explanation.token_scores, expected.token_scores)
     monkeypatch.setattr(
-        modalities.language.model, "run_prefix", lambda net, embeddings: None
+        modalities.language.asking, "run_prefix", lambda net, embeddings: None
     )  # it keeps other states than keys and values
     assert "prefix" not in model.explain(LONG, " Rome", None, PAIR).attribution.settings
 

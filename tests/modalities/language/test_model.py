@@ -16,6 +16,7 @@ from ig2 import modalities
 from ig2.errors import InputError, MissingExtraError, ModelError
 from ig2.modalities.language import LikelyWords, Neighbours
 from ig2.modalities.language.outcomes import Continuations, Scorer
+from ig2.question import COUNT
 from language import build, make_tokenizer
 from networks import refuses
 
@@ -288,8 +289,8 @@ def test_padding_of_a_batch_does_not_change_the_scores_of_an_encoder(load: Load)
     """The mask that the scorer passes on is heeded: right-padded in a batch as alone."""
     model = load("bert")
     prompt = model.read("In Germany people speak[MASK].")
-    outcomes = Continuations("masked", ((7,), (9,)), at=model._find_masks(prompt))
-    net, alone = Scorer(model.net, outcomes), model._call(prompt, 1)
+    outcomes = Continuations("masked", ((7,), (9,)), at=model.find_masks(prompt))
+    net, alone = Scorer(model.net, outcomes), model.make_call(prompt, 1)
     rest = model.embed([0, 0, 0])[None]
     padded = (
         torch.cat([alone["inputs_embeds"], rest], dim=1),
@@ -313,11 +314,11 @@ def test_the_default_method_comes_close_in_half_precision(dtype: torch.dtype, to
 def test_the_representation_is_the_state_that_the_target_is_read_from(load: Load) -> None:
     model = load("llama")
     outcomes = Continuations("causal", ((5,),))
-    scores, state = outcomes.read(model.net, model._call(model.read(GERMANY), 2), torch.zeros(2, dtype=torch.long))
+    scores, state = outcomes.read(model.net, model.make_call(model.read(GERMANY), 2), torch.zeros(2, dtype=torch.long))
     assert state is not None and state.shape == (2, 1, 16) and scores.shape == (2, 1)
     torch.testing.assert_close(model.net.lm_head(state)[:, 0].log_softmax(1)[:, 5], scores[:, 0])
     everywhere = Continuations("causal", ((5,),), position="all").read(
-        model.net, model._call(model.read(GERMANY), 2), torch.zeros(2, dtype=torch.long)
+        model.net, model.make_call(model.read(GERMANY), 2), torch.zeros(2, dtype=torch.long)
     )[1]
     assert everywhere is not None and everywhere.shape == (2, 5, 16)
 
@@ -372,6 +373,19 @@ def test_targets_that_cannot_be(load: Load) -> None:
     refuses(InputError, "question, text", lambda: load("answers").explain(GERMANY))
     refuses(InputError, "does not generate", lambda: load("pairs").generate((GERMANY, FRANCE)))
     refuses(InputError, "predict", lambda: load("pairs").predict(GERMANY))
+
+
+def test_a_method_has_what_it_declares(load: Load) -> None:
+    """References that are likely words if it needs some, no words if it has a baseline, and nothing if it takes none."""
+    model = load("llama")
+    own = model.explain(GERMANY, " Rome", method=ig2.IntegratedGradients(4))
+    named = model.explain(GERMANY, " Rome", rather_than=modalities.language.Filler(), method=ig2.IntegratedGradients(4))
+    np.testing.assert_array_equal(own.token_scores, named.token_scores)
+    assert own.attribution.settings["reference_kind"] == "filler"
+    likely = model.explain(GERMANY, " Rome", method=ig2.ExpectedIG(4)).attribution
+    assert len(likely.settings["rather_than"]) == likely.baseline_outputs.shape[1] == COUNT
+    alone = model.explain(GERMANY, " Rome", method=ig2.Gradient()).attribution
+    assert alone.settings["rather_than"] == [] and alone.settings["question"]["target"] == " Rome"
 
 
 def test_references_that_cannot_be(load: Load) -> None:

@@ -60,7 +60,7 @@ def trec_words(options: Options) -> Stored:
     target = questions.predicted[numbers]
     pool = subject.pool(_texts(questions.pool, round_robin(questions.pool.y, options.seed)[: 12 if options.quick else 60]))
     count = 2 if options.quick else 8
-    contrast = subject.contrast(batch, target, pool, count, options.seed)
+    contrast = ig2.Question(target, None, references=pool, count=count, seed=options.seed).contrast(subject, batch)
     zero = subject.baseline(batch, "zero")
     steps = 10 if options.quick else 200
     methods: dict[str, tuple[ig2.Method, Any]] = {

@@ -7,7 +7,7 @@ needs is part of the model, so that black means black.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -31,7 +31,7 @@ from ig2.modalities.image import imagenet
 from ig2.modalities.image.modality import IMAGES
 from ig2.modalities.image.reading import Framing, crop_strip, parse_size, read_image
 from ig2.modalities.modality import Modality
-from ig2.modalities.models import MODELS, default_photos
+from ig2.modalities.models import MODELS, default_photos, find_photos
 from ig2.modalities.samples import Sample
 from ig2.model import OutputName, wrap
 from ig2.views import Picture
@@ -120,9 +120,10 @@ class ImageSubject(Subject):
         framing = asdict(self.frame) if isinstance(self.frame, Framing) else None  # how to show an image as the network saw it
         return {**super().describe_view(), "framing": framing, "value_range": self.value_range}
 
-    def _pool_of(self, classes: Collection[int] | None) -> Batch:
-        has_default = self.samples is default_photos
-        return self.read(default_photos(set(map(self.label, classes)))) if has_default and classes else self.pool()
+    def pool_near(self, ranked: Sequence[Sequence[int]], count: int) -> Batch | None:
+        names = [[self.label(number) for number in row] for row in ranked]
+        photos = find_photos(names, count) if self.samples is default_photos else None
+        return None if photos is None else self.read(photos)
 
 
 # -- networks ----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from ig2._utils.checks import check_count
 from ig2.errors import InputError, describe
 from ig2.modalities.language.alignment import Alignment, align, align_right
 from ig2.modalities.language.prompts import Prompt
+from ig2.question import COUNT
 
 if TYPE_CHECKING:
     from ig2.modalities.language.model import LanguageModel
@@ -157,7 +158,7 @@ class LikelyWords(TextReferences):
 
     label = "likely words"
     question = "Why this, rather than with the words one would have expected?"
-    count: int = 4
+    count: int = COUNT
 
     def __post_init__(self) -> None:
         check_count(self.count)
@@ -180,7 +181,7 @@ class Neighbours(TextReferences):
 
     label = "neighbours"
     question = "Why this, rather than with words that are much the same?"
-    count: int = 4
+    count: int = COUNT
 
     def __post_init__(self) -> None:
         check_count(self.count)

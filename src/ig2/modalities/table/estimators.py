@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2._utils.files import check_regular
-from ig2.attribution import Attribution
-from ig2.errors import WITHOUT_GRADIENTS, InputError, describe, import_extra, quote_names, reason
+from ig2.errors import InputError, describe, import_extra, quote_names, reason
 from ig2.methods import KernelSHAP, Method
 from ig2.modalities.base import Outputs
 from ig2.modalities.table.rows import Category, Column, Number, TableSubject, infer_columns, read_frame
@@ -79,28 +78,11 @@ class EstimatorSubject(TableSubject):
     """An estimator with the columns it takes."""
 
     has_gradients: ClassVar[bool] = False
+    default_method: ClassVar[Method] = KernelSHAP()
     dtype: ClassVar[torch.dtype] = torch.float64  # the estimators' numbers
 
     def probabilities(self, scores: Tensor) -> Tensor | None:
         return None if self.outputs == "numbers" else scores
-
-    def explain(self, inputs: Any, method: Method | None = None, *args: Any, **options: Any) -> Attribution:
-        """Read rows, choose references, explain, and add names, as `Subject.explain` does; by default with `KernelSHAP()`.
-
-        Raises:
-            InputError: if the method needs gradients, and in the cases of `Subject.explain`.
-        """
-        method = method or KernelSHAP()
-        self.check_method(method)
-        return super().explain(inputs, method, *args, **options)
-
-    def check_method(self, method: Method) -> None:
-        """Raise an `InputError` if a method needs gradients."""
-        if method.needs_gradient:
-            raise InputError(
-                f"{type(method).__name__} needs gradients, and {self.name} has none: {WITHOUT_GRADIENTS}. Or train a "
-                "network on what it predicts"
-            )
 
 
 def is_estimator(value: object) -> bool:

@@ -178,9 +178,10 @@ class TextSubject(Subject):
         return self._embed(torch.stack(fitted))
 
     @torch.no_grad()
-    def baseline(self, batch: TextBatch, kind: Baseline = "pad") -> Any:
+    def baseline(self, batch: Batch, kind: Baseline = "pad") -> Any:
         """Return one reference for each sample, (B, 1, L, E), with every word replaced by the zero vector, or by the embedding
         of the padding or mask token. Special tokens remain."""
+        assert isinstance(batch, TextBatch)
         if kind not in ("zero", "pad", "mask"):
             raise InputError(f"baseline {kind!r} is unknown: use 'zero', 'pad' or 'mask'")
         if kind == "mask" and self.mask_id is None:
