@@ -10,8 +10,8 @@ import torch
 from commands import explained, page_data, summary
 
 from browsing import open_browser, open_screen
-from ig2 import Attribution, rules
-from ig2.cli import files, inputs
+from ig2 import Attribution, plots, rules
+from ig2.cli import inputs
 from ig2.cli.methods import find_rule
 from ig2.demo import photos as demo_photos
 from ig2.demo import tables
@@ -139,10 +139,8 @@ def test_beside_strata_ig2_has_the_numbers_that_it_has_alone(conv):
 
 
 def test_a_map_that_speaks_against_the_class_says_so(ig2, conv, monkeypatch):
-    drawn, draw = [], files.draw_photos
-    monkeypatch.setattr(
-        files, "draw_photos", lambda subject, maps, *more: drawn.append(list(maps)) or draw(subject, maps, *more)
-    )
+    drawn, draw = [], plots.grid
+    monkeypatch.setattr(plots, "grid", lambda maps, **more: drawn.append(list(maps)) or draw(maps, **more))
     photos = [ig2.photo(f"{seed}.png", size=(2, 2), seed=seed) for seed in range(4)]
     said = conv("--target", "red", "--method", "strata", photos=photos)
     fell = []

@@ -15,8 +15,9 @@ import ig2
 from browsing import open_screen
 from ig2 import modalities
 from ig2.errors import InputError
-from ig2.explorer import Collection, exports
+from ig2.explorer import Collection
 from ig2.metrics import Deletion, Insertion
+from ig2.report.figures import draw_figure
 from ig2.views import Curve
 from networks import refuses, seeded
 
@@ -139,7 +140,7 @@ def test_a_signal_is_a_curve_with_its_channels_and_times(tmp_path, layout, value
     assert shown.view.channels == tuple(channels) and shown.methods[0].scores.shape == (len(channels), 40)
     expected = x[1].reshape(1, 40) if layout == "T" else x[1] if layout == "CT" else x[1].T
     np.testing.assert_array_equal(shown.view.lowest, expected)
-    assert exports.draw_view(shown).axes
+    assert draw_figure(shown, "a signal").axes
 
 
 def test_a_store_without_them_shows_none(photos):

@@ -15,8 +15,9 @@ from ig2._utils.files import FileError
 from ig2.errors import InputError
 from ig2.explorer import Collection, Request, WhatIf
 from ig2.explorer.keeping import make_id
-from ig2.explorer.whatif import join_words, parse_request, take_batch
+from ig2.explorer.whatif import parse_request
 from ig2.modalities.image.reading import Framing
+from ig2.modalities.text.editing import join_words
 from networks import refuses
 from whatifs import SIDE, encode, make_bright, make_patients, make_photos, make_reader, make_whatif
 
@@ -63,8 +64,8 @@ def test_what_is_framed_is_not_framed_again(models):
     whatif = models["image"]
     wide = WhatIf(whatif.collection, replace(whatif.subject, frame=Framing((SIDE, SIDE), cover=(12, 12))), ig2.IG2(6))
     photo = np.random.default_rng(1).integers(0, 255, (30, 40, 3)).astype(np.uint8)
-    shown = wide.read_upload(encode(photo), "a.png")["picture"]
-    sent = wide.parse(json.dumps({"input": shown}).encode()).content
+    shown = wide.editor.read_upload(encode(photo), "a.png")["picture"]
+    sent = wide.editor.read(wide.parse(json.dumps({"input": shown}).encode()).content)
     np.testing.assert_array_equal(sent.x, wide.subject.read([photo]).x)
 
 
@@ -73,7 +74,7 @@ def test_the_mean_over_references_is_that_of_one_call(models):
     whatif = models["image"]
     _, content = read_item(whatif)
     events = ask(whatif, content, count=4)
-    picture = whatif.read_image(base64.b64decode(content.partition(",")[2]), framed=True)
+    picture = whatif.editor.read(base64.b64decode(content.partition(",")[2]))
     whole = whatif.subject.explain(picture, ig2.IG2(6), count=4)
     np.testing.assert_allclose(whatif.trials[events[-1]["trial"]][0]["values"], whole.values[0], rtol=1e-5, atol=1e-7)
     assert [reference[0] for reference in events[-2]["references"]] == list(whole.names.references[0])
@@ -104,7 +105,7 @@ def test_references_can_be_of_chosen_classes(models):
     assert {label for _, label in events[-2]["references"]} == {other}
     refuses(InputError, "contrast", lambda: ask(whatif, content, classes=[own]))
     text = models["text"]
-    pool = take_batch(make_reader().pool(), [2, 0])
+    pool = make_reader().pool().take([2, 0])
     assert pool.names == ("sad bad book", "a bad film") and len(pool.ids) == 2
     assert ask(text, "a good film", classes=["worse"], count=2)[-1]["event"] == "done"
 
@@ -133,7 +134,7 @@ def test_references_can_be_of_chosen_classes(models):
 )  # fmt: skip
 def test_an_upload_that_cannot_be_read_says_why(models, kind, content, word):
     with pytest.raises(InputError, match=word) as error:
-        models[kind].read_upload(content, "file")
+        models[kind].editor.read_upload(content, "file")
     assert "/tmp" not in str(error.value)
 
 
@@ -141,13 +142,16 @@ def test_uploads_are_read_as_the_command_reads_files(models, tmp_path):
     whatif = models["image"]
     wide = np.random.default_rng(0).integers(0, 255, (40, 90, 3)).astype(np.uint8)
     (tmp_path / "wide.jpg").write_bytes(encode(wide, "jpeg"))
-    shown = whatif.read_upload((tmp_path / "wide.jpg").read_bytes(), "wide.jpg")["picture"]
-    again = whatif.read_image(base64.b64decode(shown.partition(",")[2]), framed=True)
+    shown = whatif.editor.read_upload((tmp_path / "wide.jpg").read_bytes(), "wide.jpg")["picture"]
+    again = whatif.editor.read(base64.b64decode(shown.partition(",")[2]))
     np.testing.assert_array_equal(again.x, whatif.subject.read([tmp_path / "wide.jpg"]).x)
-    assert models["text"].read_upload("\ufeffa good film\nmore\n".encode(), "x.txt") == {"text": "a good film", "skipped": 1}
+    assert models["text"].editor.read_upload("\ufeffa good film\nmore\n".encode(), "x.txt") == {
+        "text": "a good film",
+        "skipped": 1,
+    }
     cells = {"age": "1.5", "dose": "2", "ward": "south"}
     for content in (b"ward,age,dose,more\nsouth,1.5,2,x\n", b"ward\tage\tdose\nsouth\t1.5\t2\n", json.dumps(cells).encode()):
-        assert models["table"].read_upload(content, "") == {"cells": cells}
+        assert models["table"].editor.read_upload(content, "") == {"cells": cells}
 
 
 @pytest.mark.parametrize(
@@ -183,17 +187,17 @@ def test_a_question_that_cannot_be_answered_says_why(models, kind, fields, word)
 
 
 def test_images_are_read_one_at_a_time(models, monkeypatch):
-    monkeypatch.setattr("ig2.explorer.whatif.READING_SECONDS", 0.01)
+    monkeypatch.setattr("ig2.modalities.image.editing.READING_SECONDS", 0.01)
     whatif = models["image"]
-    with whatif._reading:
-        refuses(InputError, "at once", lambda: whatif.read_upload(encode(np.zeros((9, 9, 3))), "a.png"))
-    assert whatif.read_upload(encode(np.zeros((9, 9, 3))), "a.png")["picture"]
+    with whatif.editor._reading:
+        refuses(InputError, "at once", lambda: whatif.editor.read_upload(encode(np.zeros((9, 9, 3))), "a.png"))
+    assert whatif.editor.read_upload(encode(np.zeros((9, 9, 3))), "a.png")["picture"]
 
 
 def test_only_objects_are_questions(models):
     for content in (b"", b"[]", b"nonsense", b"[" * 100_000, b"3"):
         refuses(InputError, "JSON", lambda content=content: models["text"].parse(content))
-    assert parse_request({"input": "a  b\nc"}, "text") == Request("a b c")
+    assert parse_request({"input": "a  b\nc"}, models["text"].editor) == Request("a b c")
 
 
 def test_a_model_whose_answer_is_no_number_says_so(tmp_path):
@@ -223,7 +227,7 @@ def test_what_is_kept_is_a_store_of_its_own(tmp_path, kind):
     assert shown.view(first)[0][0].name == first and (shown.originals is None) == (kind != "image")
     if kind == "image":
         sent = base64.b64decode(content.partition(",")[2])
-        np.testing.assert_array_equal(whatif.read_image((inputs / first).read_bytes()).x, whatif.read_image(sent).x)
+        np.testing.assert_array_equal(whatif.editor.read((inputs / first).read_bytes()).x, whatif.editor.read(sent).x)
     again = WhatIf(whatif.collection, whatif.subject, ig2.IG2(9))  # another method has a store of its own
     again.keep(ask(again, content)[-1]["trial"], "x")
     assert (tmp_path / kind / "store-whatif-2").is_dir()

@@ -19,7 +19,8 @@ from ig2._utils import training
 from ig2.demo import tables
 from ig2.errors import InputError
 from ig2.modalities.base import Batch
-from ig2.modalities.table.rows import Category, Number, TableSubject
+from ig2.modalities.table.columns import Category, Number
+from ig2.modalities.table.rows import TableSubject
 
 FRAME = pd.DataFrame(
     {

@@ -23,7 +23,8 @@ from ig2.demo import questions
 from ig2.errors import InputError, ModelError
 from ig2.metrics import Completeness, Deletion, Insertion, ParameterRandomisation
 from ig2.modalities.base import Batch
-from ig2.modalities.text.sentences import TextSubject, Tokens, join_words
+from ig2.modalities.text.sentences import TextSubject
+from ig2.modalities.text.words import Tokens, find_words
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 KINDS = ("person", "place", "number")
@@ -459,7 +460,7 @@ WORDS: dict[str, tuple[str, Tokens, list[int], list[str]]] = {
 @pytest.mark.parametrize("case", WORDS)
 def test_tokens_are_merged_to_words_by_where_they_stand(case: str) -> None:
     whole, tokens, numbers, expected = WORDS[case]
-    assert join_words(whole, tokens) == (numbers, expected)
+    assert find_words(whole, tokens) == (numbers, expected)
 
 
 # -- plain parts -------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from torch import nn
 import ig2
 from ig2 import modalities
 from ig2.errors import InputError, MissingExtraError
+from ig2.modalities.image import libraries
 from ig2.modalities.image.reading import Framing
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
@@ -156,7 +157,7 @@ def test_without_the_libraries_the_error_says_what_to_install(monkeypatch: pytes
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match="timm"):
         modalities.image.load("timm:resnet18")
-    monkeypatch.setattr(modalities.image.photos, "find_spec", lambda name: None)
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="and more with pip install torchvision timm"):
         modalities.image.load("resnet18")
     with pytest.raises(InputError, match="must be a name"):

@@ -40,6 +40,21 @@ def check_regular(path: str | PathLike[str]) -> None:
         raise InputError(f"{os.fspath(path)} is not a file but {kind}: copy its content into a file")
 
 
+def decode_text(content: bytes, name: str) -> str:
+    """Return the text in a file's content; `name` is what errors call the file.
+
+    Raises:
+        InputError: if it is not UTF-8, or no text.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8 text: save it as UTF-8") from error
+    if "\0" in text:
+        raise InputError(f"{name} is not text, since it holds null characters")
+    return text
+
+
 def list_folder(folder: Path, suffixes: Sequence[str], skip: Path | None = None) -> Iterator[str]:
     """Yield the files of a folder and its sub-folders with these endings, in a fixed order, less what is hidden.
 

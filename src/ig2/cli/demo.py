@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import ig2
-from ig2 import modalities
+from ig2 import modalities, plots
 from ig2._utils.digests import key_of
 from ig2.cli import files
 from ig2.cli.explain import Explanation, attribute, build_content
@@ -71,7 +71,9 @@ def run(
         with files.name_folder_in_errors(out):
             for name, part, page in zip(PICTURES, parts, pages, strict=True):
                 titles = [files.format_class(view.target, view.probability) for view in page.inputs]
-                files.draw_photos(part.subject, part.attributions, titles).savefig(draft / name, dpi=150, bbox_inches="tight")
+                bounds, smooth = part.subject.model.bounds, part.subject.scale
+                figure = plots.grid(part.attributions, titles=titles, bounds=bounds, smooth=smooth, count=len(titles))
+                figure.savefig(draft / name, dpi=150, bbox_inches="tight")
             pictures = draft / files.PICTURES
             pictures.mkdir()
             for shown in content.inputs:
@@ -106,7 +108,7 @@ def _write_store(folder: Path, name: str, source: Source, parts: Sequence[Explan
     write_part(folder / PARTS / "part-00000000-00000000.parquet", make_table(rows, plan.make_schema(rows[0])))
     models = ", ".join(part.subject.name for part in parts)
     made_by = {"code": f"ig2 {ig2.__version__}", "method": {"name": method.title}, "model": {"name": models}, "source": {}}
-    shows = {"kind": "image", "view": parts[0].subject.describe_view()}
+    shows = {"kind": parts[0].subject.modality.name, "view": parts[0].subject.describe_view()}
     write_json(folder / MANIFEST, {"format": FORMAT, "fingerprint": made_by, "digest": key_of(made_by), **shows})
 
 

@@ -9,31 +9,26 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 import ig2
-from ig2 import plots
 from ig2._utils.files import check_regular
-from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, reason
 from ig2.methods.catalogue import Entry
-from ig2.modalities.base import Subject, extract_tensor
 from ig2.modalities.modality import Modality
 from ig2.report import Content, InputView, SkippedView
 from ig2.report import write as write_report
-from ig2.views import Bars, Curve, Picture, Words
+from ig2.report.figures import draw_figure
+from ig2.views import Bars
 
 if TYPE_CHECKING:
     from ig2.cli.explain import Explanation
 
 REPORT, SUMMARY = "report.html", "summary.json"
 DETAILS, PICTURES, STORE = FOLDERS = ("report-files", "pictures", "store")  # of a run with many inputs
-BARS = 15  # of a table's columns
 LONGEST_NAME = 60  # letters; file systems take 255 bytes, and a letter has up to four
 
 
@@ -150,8 +145,9 @@ def write_pictures_and_numbers(
     """Write the pictures and numbers of all inputs into a draft of the folder; return what the summary says of each."""
     numbers = name_numbers(explanation.methods)
     with name_folder_in_errors(folder):
-        for i, name in enumerate(pictures):
-            draw_input(explanation, content, i).savefig(draft / name, bbox_inches="tight", dpi=150)
+        for view, name in zip(content.inputs, pictures, strict=True):
+            figure = draw_input(view, content.scale, explanation.subject.scale)
+            figure.savefig(draft / name, bbox_inches="tight", dpi=150)
         for title, name in numbers.items():
             explanation.attributions[title].save(draft / name)
     return [
@@ -230,46 +226,10 @@ def summarise_methods(
     }
 
 
-def draw_input(explanation: Explanation, content: Content, i: int) -> Any:
-    """Draw the figure of one input, with all methods."""
-    view = content.inputs[i]
+def draw_input(view: InputView, scale: float, usual: float) -> Any:
+    """Draw the figure of one input, with all methods, on a scale in pixels, of which one is usual for the model's maps."""
     title = format_class(view.target, view.probability if view.target == view.prediction else None)
-    attributions = {name: attribution[i] for name, attribution in explanation.attributions.items()}
-    shown = view.view
-    if isinstance(shown, Picture):
-        # which a map of strength does not show
-        names = {method.name: f"{method.name}, all against" for method in view.methods if method.is_against}
-        attributions = {names.get(name, name): attribution for name, attribution in attributions.items()}
-        return draw_photos(explanation.subject, attributions, [title], content.scale)
-    many = len(view.methods)
-    # the figures have a part for each explicand: here it is the same one, and each part shows another method's numbers
-    same = next(iter(attributions.values()))[[0] * many]
-    if isinstance(shown, Curve):
-        stacked = replace(same, values=torch.cat([extract_tensor(each, None) for each in attributions.values()]))
-        return plots.signal(stacked, titles=[f"{name}: {title}" for name in attributions], count=many)
-    titles = [title if many == 1 else f"{name}: {title}" for name in attributions]
-    scores = [method.scores for method in view.methods]
-    if isinstance(shown, Words):
-        return plots.text(same, [list(shown.words)] * many, scores=scores, titles=titles, count=many)
-    top = BARS if many == 1 else BARS // 2
-    assert isinstance(shown, Bars)
-    cells = [list(shown.cells)] * many
-    return plots.bars(same, list(shown.columns), cells=cells, scores=scores, titles=titles, count=many, top=top)
-
-
-def draw_photos(
-    subject: Subject, attributions: Mapping[str, Attribution], titles: Sequence[str], scale: float | None = None
-) -> Any:
-    """Draw methods × pictures on a scale in pixels.
-
-    By default only the strength that is shown is blurred, and a little: single pixels of a photo mean nothing to the eye.
-    """
-    smooth = subject.scale
-    if scale is not None and scale != smooth:
-        smooth = 0.0
-        label = f", {scale:g} px" if scale else ""
-        attributions = {f"{name}{label}": attribution.smooth(scale) for name, attribution in attributions.items()}
-    return plots.grid(attributions, titles=titles, bounds=subject.model.bounds, smooth=smooth, count=len(titles))
+    return draw_figure(view, title, scale, usual)
 
 
 def format_class(label: str, probability: float | None) -> str:

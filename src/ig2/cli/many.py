@@ -109,7 +109,7 @@ class Explaining(Plan):
             }
             contents = (files.summarise_methods(explanation, content, i, f"{files.PICTURES}/{picture}", where), entry, settings)
             drawing = io.BytesIO()
-            files.draw_input(explanation, content, i).savefig(drawing, bbox_inches="tight", dpi=150)
+            files.draw_input(view, content.scale, explanation.subject.scale).savefig(drawing, bbox_inches="tight", dpi=150)
             written = {
                 self.folder / files.PICTURES / picture: drawing.getvalue(),
                 self.folder / details: render_details(view, details, content.scale).encode("utf-8", "replace"),

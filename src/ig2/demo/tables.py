@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from ig2._utils.suggestions import suggest
 from ig2._utils.training import fit, load_or_train, local_seed
 from ig2.errors import InputError, describe, import_extra
-from ig2.modalities.table.rows import Number, TableSubject, infer_columns, subject
+from ig2.modalities.table.columns import Number, infer_columns
+from ig2.modalities.table.rows import TableSubject, subject
 
 TABLES = ("breast-cancer", "wine", "iris", "diabetes")
 

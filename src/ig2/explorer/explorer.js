@@ -355,16 +355,17 @@ async function drawThumbs(row, maps) {
   }
   for (const [i, map] of maps.entries()) {
     const canvas = make("canvas", { class: "thumb", "aria-hidden": "true", width: 1, height: 1 });
-    if (map) await paintMap(canvas, map.scores, picture, i < row.maps.length && isSignless({ marks: row.marks[i] }));
+    if (map) await paintMap(canvas, map, picture, i < row.maps.length && isSignless({ marks: row.marks[i] }));
     thumbs.push(canvas);
   }
   return thumbs;
 }
 
-async function paintMap(canvas, scores, picture, signless) {
+async function paintMap(canvas, { view, scores }, picture, signless) {
   const map = await unpack(scores);
   const times = Math.max(1, Math.round(96 / Math.max(map.width, map.height)));
-  const [width, height] = picture ? [picture.naturalWidth, picture.naturalHeight] : [map.width * times, map.height * times];
+  const taller = view === "curve" ? Math.max(1, Math.round(map.width / map.height / 2)) : 1; // bands, of one row for each channel
+  const [width, height] = picture ? [picture.naturalWidth, picture.naturalHeight] : [map.width * times, map.height * times * taller];
   paint(canvas, readPixels(picture, width, height), map, { limit: map.limit, mode: signless ? "magnitude" : "signed", opacity: picture ? 0.75 : 1, cutoff: 0 });
 }
 

@@ -8,24 +8,17 @@ import re
 import threading
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 from pathlib import PurePosixPath
-from typing import Any
 
-import numpy as np
-import torch
-
-from ig2 import plots
-from ig2.attribution import Attribution
 from ig2.errors import InputError, format_count
 from ig2.explorer.catalogue import Positions
 from ig2.explorer.collection import Collection
-from ig2.modalities.image.reading import SUFFIXES
+from ig2.modalities.modality import find_by_suffix
 from ig2.plots.canvas import encode_png
-from ig2.report import InputView, MethodView, render
+from ig2.report import render
+from ig2.report.figures import draw_figure
 from ig2.runs.files import arrow
-from ig2.views import Bars, Curve, Picture, Words
 
 MOST_BYTES = 2**29  # of rows with their values, in memory
 MOST_INPUTS = 200  # of a report, or figures
@@ -97,53 +90,16 @@ def write_figures(collection: Collection, positions: Positions) -> bytes:
         for position in positions:
             for view in collection.view(collection.catalogue.ids[position])[0]:
                 path = PurePosixPath(view.name)
-                plain = str(path.with_suffix("")) if path.suffix.lower() in SUFFIXES else view.name
+                plain = str(path.with_suffix("")) if find_by_suffix(view.name) else view.name
                 stem = re.sub(r"[^\w.-]+", "-", plain).strip("-.")[:LONGEST_NAME] or "item"
                 candidates = (stem if copy == 1 else f"{stem}-{copy}" for copy in count(1))
                 name = next(name for name in candidates if name.lower() not in names)
                 names.add(name.lower())
                 with DRAWING:
-                    archive.writestr(f"{name}.png", encode_png(draw_view(view)))
+                    archive.writestr(f"{name}.png", encode_png(draw_figure(view, f"{view.name}: {view.target}")))
     if not names:
         raise InputError("none of these items can be shown: choose others")
     return stream.getvalue()
-
-
-def draw_view(shown: InputView) -> Any:
-    """Draw the figure of an item: a panel for each store."""
-    title, view = f"{shown.name}: {shown.target}", shown.view
-    many, first = len(shown.methods), shown.methods[0]
-    if isinstance(view, Picture):
-        side = first.scores.shape if view.pixels is None else view.pixels.shape[:2]
-        image = torch.full((1, 3, *side), 0.5)
-        if view.pixels is not None:
-            image = torch.from_numpy(np.array(view.pixels)).movedim(2, 0)[None] / 255
-        maps = {method.name: _as_attribution(method, image) for method in shown.methods}
-        return plots.grid(maps, titles=[title], bounds=(0.0, 1.0))
-    titles = [title if many == 1 else f"{method.name}: {title}" for method in shown.methods]
-    scores = [method.scores for method in shown.methods]
-    same = _as_attribution(first, torch.zeros(1, *first.scores.shape))[[0] * many]
-    if isinstance(view, Curve):
-        middle = 0 if view.lowest is None or view.highest is None else torch.from_numpy((view.lowest + view.highest) / 2)
-        stacked = replace(
-            same, values=torch.from_numpy(np.stack(scores)), explicand=torch.zeros(many, *first.scores.shape) + middle
-        )
-        rate = None if view.seconds is None else first.scores.shape[1] / view.seconds
-        return plots.signal(stacked, time_axis=2, rate=rate, channels=view.channels, titles=titles, count=many)
-    if isinstance(view, Words):
-        return plots.text(same, [list(view.words)] * many, scores=scores, titles=titles, count=many)
-    assert isinstance(view, Bars)
-    return plots.bars(same, list(view.columns), cells=[list(view.cells)] * many, scores=scores, titles=titles, count=many)
-
-
-def _as_attribution(method: MethodView, explicand: torch.Tensor) -> Attribution:
-    """Return an attribution for plots: a map is enlarged to its image."""
-    values = torch.from_numpy(np.array(method.scores, dtype=np.float32))[None]
-    if values.ndim == 3 and explicand.ndim == 4:
-        values = torch.nn.functional.interpolate(values[None], explicand.shape[-2:])[0]
-    trust, output = method.numbers.get("trust"), torch.tensor([method.numbers.get("output", 0.0)])
-    known = None if trust is None else torch.tensor([[trust]])
-    return Attribution(values=values, explicand=explicand, target=torch.zeros(1, dtype=torch.long), output=output, trust=known)
 
 
 def _check_count(positions: Positions, what: str) -> None:

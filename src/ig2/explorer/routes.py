@@ -12,7 +12,8 @@ from ig2.errors import InputError, import_extra
 from ig2.explorer.collection import Collection
 from ig2.explorer.keeping import INPUTS
 from ig2.explorer.turns import Event, Job, Turns
-from ig2.explorer.whatif import WhatIf, parse_json
+from ig2.explorer.whatif import WhatIf
+from ig2.modalities.editing import parse_json
 from ig2.report import render
 
 BODY_SECONDS = 30.0  # that a body may take to come
@@ -47,7 +48,7 @@ def add_whatif(app: Any, whatif: WhatIf) -> None:
 
     async def read_upload(request: Any) -> Any:
         content, name = await _read_body(request), request.query_params.get("name", "")
-        return answer_json(await threads.run_in_threadpool(whatif.read_upload, content, name))
+        return answer_json(await threads.run_in_threadpool(whatif.editor.read_upload, content, name))
 
     async def keep(request: Any) -> Any:
         fields = parse_json(await _read_body(request))

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import json
-import re
 import secrets
-import tempfile
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from ig2._engine.inputs import take_rows
-from ig2.errors import InputError, describe, import_extra
+from ig2.errors import InputError, describe
 from ig2.explorer.collection import Collection
 from ig2.explorer.keeping import Keeper
 from ig2.explorer.maps import Map, read_map
@@ -29,11 +22,7 @@ from ig2.explorer.turns import Event, Turns
 from ig2.explorer.views import name_class
 from ig2.methods import Method
 from ig2.modalities.base import Batch, Subject
-from ig2.modalities.image.photos import ImageSubject
-from ig2.modalities.image.reading import read_image
-from ig2.modalities.samples import Sample
-from ig2.modalities.table.rows import Category, TableSubject, read_frame
-from ig2.modalities.text.sentences import TextBatch
+from ig2.modalities.editing import Editor, parse_json
 from ig2.question import COUNT, Question
 from ig2.report.encoding import MAP_BITS, pack_map
 from ig2.runs.files import read_kept
@@ -45,11 +34,9 @@ from ig2.verdict import mark_row
 
 MOST_COUNT = 50  # references that a page may ask for
 MOST_CLASSES = 50  # of references, or to explain against
-LONGEST_TEXT = 20_000  # characters
-LONGEST_CELL = 1000
+LONGEST_ID = 1000  # characters
 MOST_TRIALS = 32  # explained inputs in memory, which can be kept
 SHOWN_CLASSES = 5
-READING_SECONDS = 10.0  # that an image waits for others
 NUMBERS = ("output", "baseline_output", "residual", "relative_residual", "trust", "arrival")
 
 
@@ -58,7 +45,7 @@ class Request:
     """What a page sends: an input, and what of the store's question is changed for it.
 
     Args:
-        content: an image as `WhatIf.read_image` returns it, a text, or cells by the names of their columns.
+        content: the input, as the editor of its kind of data reads it.
         explain: whether to explain, or only predict.
         target: the explained class, by name or number; None for that of the run.
         against: the classes it is explained against; () for none, None for those of the run.
@@ -67,7 +54,7 @@ class Request:
         origin: the id of the edited item.
     """
 
-    content: Batch | str | dict[str, str]
+    content: Any
     explain: bool = True
     target: str | None = None
     against: tuple[str, ...] | None = None
@@ -119,10 +106,11 @@ class WhatIf:
             )
         self.collection, self.subject, self.manifest = collection, subject, manifest
         settings = manifest["fingerprint"].get("settings", {})
+        self.editor = subject.modality.edit(subject)
         self.plan = make_plan(Nothing(), subject, method, question, Storing(read_kept(settings.get("values"))))
         self.keeper, self.turns = Keeper(self.plan, collection.folders[0]), Turns()
         self.trials: OrderedDict[str, tuple[Row, bytes | None]] = OrderedDict()
-        self._reading, self._lock = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         self._pool, self._pool_classes = self._open_pool()
         self._notes = self._list_differences()  # once: weights are many
 
@@ -145,7 +133,7 @@ class WhatIf:
         """Return a description for the page: the model, its classes, its columns, and the available choices."""
         subject, plan = self.subject, self.plan
         asked = plan.question
-        about: dict[str, Any] = {
+        return {
             "view": subject.modality.shows.name,
             "model": subject.name,
             "method": _name_method(plan.method),
@@ -158,15 +146,8 @@ class WhatIf:
             "reference_classes": [subject.label(number) for number in sorted(set(self._pool_classes))],
             "kept": self.keeper.folder.name,
             "notes": self._notes,
+            **self.editor.describe(),
         }
-        if isinstance(subject, ImageSubject):
-            about["size"] = list(subject.size)
-        if isinstance(subject, TableSubject):
-            about["columns"] = [
-                {"name": column.name, "values": list(column.texts) if isinstance(column, Category) else None}
-                for column in subject.columns
-            ]
-        return about
 
     def _list_differences(self) -> list[str]:
         """Return how the model differs from that of the store, in sentences."""
@@ -187,23 +168,10 @@ class WhatIf:
         row = collection.readers[0][position]
         shown = read_map(row, self.manifest)
         before = None if shown is None else {"map": encode_map(shown), **self._describe_row(row)}
-        content: dict[str, Any] = {}
-        if self.subject.modality.name == "image":
-            content["picture"] = self._show_picture(identity)
-        elif self.subject.modality.name == "text":
-            content["text"] = join_words(row.get("units") or ())
-        elif shown is not None:
-            content["cells"] = dict(zip(shown.view.name_parts(), shown.cells, strict=False))
-        return {"id": identity, "before": before, **content}
-
-    def _show_picture(self, identity: str) -> str | None:
         originals = self.collection.originals
-        if originals is None or identity not in originals:
-            return None
-        try:
-            return self._encode_picture(self.read_image(originals.load(identity)))
-        except InputError:  # a broken file
-            return None
+        original = originals.load(identity) if originals is not None and identity in originals else None
+        content = self.editor.show(row, None if shown is None else shown.view, original)
+        return {"id": identity, "before": before, **content}
 
     def _describe_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         against = [self.subject.label(number) for number in row.get("against") or ()]
@@ -212,88 +180,13 @@ class WhatIf:
         question = row.get("question")
         return {**named, "against": against, "question": question, **numbers, "marks": mark_row(row)}
 
-    # -- reading -------------------------------------------------------------------------------------------------------
-
-    def read_upload(self, content: bytes, name: str) -> dict[str, Any]:
-        """Return a file, or pasted content, in editable form.
-
-        Args:
-            content: the content of the file.
-            name: the name of the file, which identifies tables.
-
-        Raises:
-            InputError: if the model cannot read it; the message gives the reason.
-        """
-        if self.subject.modality.name == "image":
-            return {"picture": self._encode_picture(self.read_image(content))}
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise InputError("the file is not a text in UTF-8") from error
-        if "\0" in text:
-            raise InputError("the file is not a text: it holds null characters")
-        if self.subject.modality.name == "table":
-            return {"cells": self._read_cells(text, name)}
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        if not lines:
-            raise InputError("the file has no sentences: expected one on a line")
-        return {"text": _check_text(lines[0]), "skipped": len(lines) - 1}
-
-    def _read_cells(self, text: str, name: str) -> dict[str, str]:
-        """Read the first row of a table with a header, of tabs or commas; or a JSON object."""
-        assert isinstance(self.subject, TableSubject)
-        if text.lstrip().startswith("{"):
-            frame = read_frame([parse_json(text)])
-        else:
-            first = text.lstrip("\r\n").partition("\n")[0]
-            suffix = ".tsv" if name.lower().endswith(".tsv") or "\t" in first else ".csv"
-            with tempfile.TemporaryDirectory() as folder:  # so that it is read as the command reads a file
-                path = Path(folder) / f"table{suffix}"
-                path.write_text(text, "utf-8")
-                try:
-                    frame = read_frame(path)
-                except InputError as error:
-                    raise InputError(str(error).replace(str(path), "the table")) from None
-        if not len(frame):
-            raise InputError("the table has no rows: expected a line of column names, and a row below")
-        self.subject.read(frame, lambda total: [0])  # what is wrong with it
-        row = frame.iloc[0]
-        return {column.name: str(row[column.name]).strip() for column in self.subject.columns}
-
-    def read_image(self, content: Any, framed: bool = False) -> Batch:
-        """Return an image as the network takes it; one that is framed has its size already.
-
-        Raises:
-            InputError: if it cannot be read, or others are read for too long.
-        """
-        subject = self.subject
-        assert isinstance(subject, ImageSubject)
-        # one at a time: a small file can have a hundred million pixels
-        if not self._reading.acquire(timeout=READING_SECONDS):
-            raise InputError("too many images are read at once: try again in a while")
-        try:
-            reader = replace(subject, frame=lambda image: image) if framed else subject
-            return reader.read([Sample(read_image(content, grey=subject.channels == 1), "the image")])
-        finally:
-            self._reading.release()
-
-    def _encode_picture(self, batch: Batch) -> str:
-        assert isinstance(self.subject, ImageSubject)
-        return "data:image/png;base64," + base64.b64encode(encode_png(self.subject.picture(batch.attributed[0]))).decode()
-
     def parse(self, content: bytes) -> Request:
-        """Return the request in the body of one; an image in it must have the network's size already.
+        """Return the request in the body of one.
 
         Raises:
             InputError: if it is anything else.
         """
-        fields = parse_json(content)
-        request = parse_request(fields, self.subject.modality.name)
-        if self.subject.modality.name != "image":
-            return request
-        assert isinstance(self.subject, ImageSubject)
-        content = _decode_image(fields.get("input"), self.subject.size)
-        return replace(request, content=self.read_image(content, framed=True))
+        return parse_request(parse_json(content), self.editor)
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -307,8 +200,7 @@ class WhatIf:
         Raises:
             InputError: if the input or the question cannot be used.
         """
-        content = request.content
-        batch = content if isinstance(content, Batch) else self.subject.read([content])
+        batch = self.editor.read(request.content)
         scores = self.subject.predict(batch)[0]
         if not bool(scores.isfinite().all()):
             raise InputError("the model's answer is not a finite number")
@@ -351,7 +243,7 @@ class WhatIf:
             rows = [row for row, number in enumerate(self._pool_classes) if number in wanted]
             if not rows:
                 raise InputError(f"none of the references is of {describe(list(request.classes))}: choose another class")
-            changes["references"] = take_batch(self._pool, rows)
+            changes["references"] = self._pool.take(rows)
         return replace(self.plan.question, **changes)
 
     def _describe_scores(self, scores: Tensor) -> dict[str, Any]:
@@ -366,8 +258,7 @@ class WhatIf:
         }
 
     def _remember(self, row: Row, batch: Batch, origin: str) -> str:
-        subject, trial = self.subject, secrets.token_urlsafe(9)
-        picture = encode_png(subject.picture(batch.attributed[0])) if isinstance(subject, ImageSubject) else None
+        trial, picture = secrets.token_urlsafe(9), self.editor.draw(batch)
         with self._lock:
             self.trials[trial] = {**row, "origin": origin}, picture
             while len(self.trials) > MOST_TRIALS:
@@ -390,8 +281,8 @@ class WhatIf:
 # -- what pages send ---------------------------------------------------------------------------------------------------
 
 
-def parse_request(fields: Mapping[str, Any], kind: str) -> Request:
-    """Return a question from the object that a page sends; the content of an image is left empty.
+def parse_request(fields: Mapping[str, Any], editor: Editor) -> Request:
+    """Return the request in the object that a page sends.
 
     Raises:
         InputError: if a field is invalid.
@@ -408,64 +299,20 @@ def parse_request(fields: Mapping[str, Any], kind: str) -> Request:
         raise InputError(f"target and origin are texts, got {describe([target, origin])}")
     against = fields.get("against")
     return Request(
-        "" if kind == "image" else _parse_input(fields.get("input"), kind),
+        editor.parse(fields.get("input")),
         fields.get("explain") is not False,
         target or None,
         None if against is None else _parse_names(against, "against"),
         count,
         _parse_names(fields.get("classes") or [], "classes"),
-        origin[:LONGEST_CELL],
+        origin[:LONGEST_ID],
     )
-
-
-def parse_json(content: bytes | str) -> dict[str, Any]:
-    """Return the object in a JSON text."""
-    try:
-        fields = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InputError("expected a JSON object") from error
-    if not isinstance(fields, dict):
-        raise InputError(f"expected a JSON object, got {describe(fields)}")
-    return fields
-
-
-def _decode_image(content: Any, size: tuple[int, int]) -> bytes:
-    """Return the PNG file in a text, after a look at its size, which takes none of its pixels."""
-    try:
-        file = base64.b64decode(content.removeprefix("data:image/png;base64,"), validate=True)
-        width, height = import_extra("PIL.Image", "image", "pictures").open(io.BytesIO(file), formats=["PNG"]).size
-    except Exception as error:  # whatever a broken file makes Pillow raise
-        raise InputError(f"the image must be a PNG file in base64, got {describe(content)}") from error
-    if (height, width) != size:
-        raise InputError(f"the image is {width} × {height}, expected {size[1]} × {size[0]}")
-    return file
-
-
-def _parse_input(content: Any, kind: str) -> str | dict[str, str]:
-    if kind == "table":
-        if not isinstance(content, dict):
-            raise InputError(f"a row is an object of cells, got {describe(content)}")
-        cells = {str(name): cell if isinstance(cell, str) else str(cell) for name, cell in content.items()}
-        if any(len(cell) > LONGEST_CELL for cell in cells.values()):
-            raise InputError(f"a cell has {LONGEST_CELL} characters at most")
-        return cells
-    if not isinstance(content, str):
-        raise InputError(f"the input must be a text, got {describe(content)}")
-    return _check_text(content)
 
 
 def _parse_names(names: Any, what: str) -> tuple[str, ...]:
     if not isinstance(names, list) or len(names) > MOST_CLASSES or not all(isinstance(name, str) for name in names):
         raise InputError(f"{what} must be a list of {MOST_CLASSES} names at most, got {describe(names)}")
     return tuple(names)
-
-
-def _check_text(text: str) -> str:
-    if len(text) > LONGEST_TEXT:
-        raise InputError(f"a text has {LONGEST_TEXT:,} characters at most, got {len(text):,}")
-    if "\0" in text:
-        raise InputError("the text holds null characters")
-    return " ".join(text.split()) if "\n" in text or "\r" in text else text.strip()
 
 
 # -- what pages get ----------------------------------------------------------------------------------------------------
@@ -481,36 +328,6 @@ def encode_map(shown: Map) -> dict[str, Any]:
         "units": shown.view.name_parts(),
         "cells": shown.cells,
     }
-
-
-def encode_png(picture: Any) -> bytes:
-    """Return a picture (H, W, 3) as a PNG file."""
-    stream = io.BytesIO()
-    import_extra("PIL.Image", "image", "pictures").fromarray(picture).save(stream, "png")
-    return stream.getvalue()
-
-
-def join_words(words: Sequence[str]) -> str:
-    """Return words as a sentence: without a blank before a comma or behind an opening bracket.
-
-    >>> join_words(["Where", "did", "guinea", "pigs", "(", "cavies", ")", "originate", "?"])
-    'Where did guinea pigs (cavies) originate?'
-    """
-    text = " ".join(map(str, words))
-    return re.sub(r"([(\[{]) ", r"\1", re.sub(r" ([,.;:!?)\]}])", r"\1", text))
-
-
-def take_batch(batch: Batch, rows: Sequence[int]) -> Batch:
-    """Return some samples of a batch."""
-
-    def take(cells: Any) -> Any:
-        return None if cells is None else tuple(cells[row] for row in rows)
-
-    parts: dict[str, Any] = {"names": take(batch.names), "x": take_rows(batch.x, rows)}
-    parts |= {name: take(getattr(batch, name)) for name in ("units", "cells", "labels")}
-    if isinstance(batch, TextBatch):
-        parts |= {name: getattr(batch, name)[list(rows)] for name in ("ids", "mask", "word")}
-    return replace(batch, **parts)
 
 
 def _name_method(method: Any) -> str:

@@ -158,7 +158,9 @@ class Subject(ABC):
         if not samples:
             raise InputError(f"no {self.modality.nouns} were given")
         tensors = torch.stack([self.read_sample(sample) for sample in samples])
-        return Batch(tuple(str(sample.name) for sample in samples), tensors, labels=tuple(sample.label for sample in samples))
+        units = None if self.units is None else (self.units,) * len(samples)
+        labels = tuple(sample.label for sample in samples)
+        return Batch(tuple(str(sample.name) for sample in samples), tensors, units, labels=labels)
 
     def read_sample(self, sample: Sample) -> Tensor:
         """Return the tensor of one sample, as the network takes it.

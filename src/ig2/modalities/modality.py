@@ -27,6 +27,7 @@ Values = Literal["float32", "float16", "units", "view", "none"]
 
 if TYPE_CHECKING:
     from ig2.modalities.base import Subject
+    from ig2.modalities.editing import Editor
 
 
 class Modality:
@@ -107,6 +108,14 @@ class Modality:
             f"{name} is a network, and nothing says how {self.nouns} reach it: name a function that returns a subject, made "
             f"with {self.maker}(...)"
         )
+
+    def edit(self, subject: Subject) -> Editor:
+        """Return what changes samples on a page, if this `can_edit`.
+
+        Raises:
+            InputError: if they cannot be changed.
+        """
+        raise InputError(f"{self.nouns} cannot be changed on a page")
 
     # -- files ---------------------------------------------------------------------------------------------------------
 

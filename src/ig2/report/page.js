@@ -426,12 +426,13 @@ function drawSeries(canvas, { lowest, highest }) {
   });
 }
 
-// The names of the channels on their bands, and the time below.
+// The names of the channels on their bands, with the values that a band reaches from and to, and the time below.
 function drawAxes() {
   const { view } = input();
   if (view.name !== "curve") return;
   const last = view.steps / (view.rate ?? 1);
-  one(".channels", section()).replaceChildren(...view.channels.map((name) => make("li", {}, make("bdi", {}, name))));
+  const range = (i) => (view.lowest ? `: ${number(Math.min(...view.lowest[i]))} to ${number(Math.max(...view.highest[i]))}` : "");
+  one(".channels", section()).replaceChildren(...view.channels.map((name, i) => make("li", {}, make("span", {}, make("bdi", {}, name), range(i)))));
   const ticks = ticksBetween(0, last, 6, view.rate === null).map(({ value, label }) => {
     const tick = make("span", {}, label);
     tick.style.left = `${(100 * value) / last}%`;

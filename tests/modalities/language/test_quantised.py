@@ -20,7 +20,7 @@ from ig2 import modalities
 from ig2._engine.isolation import isolate
 from ig2._utils.digests import fingerprint
 from ig2.errors import IG2Warning, ModelError
-from ig2.modalities.text.sentences import from_transformers
+from ig2.modalities.text.transformers import from_transformers
 from language import MARKS, SIZE, build, make_tokenizer
 from networks import refuses
 

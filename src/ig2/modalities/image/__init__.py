@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING
 from ig2._utils.lazy import attach
 
 if TYPE_CHECKING:
-    from ig2.modalities.image.photos import ImageSubject, imagenet_classes, load, read_folder, subject
+    from ig2.modalities.image.libraries import load
+    from ig2.modalities.image.photos import ImageSubject, imagenet_classes, read_folder, subject
     from ig2.modalities.image.reading import Framing, read_image
 else:  # what a store holds is known without PyTorch
     __getattr__, __dir__ = attach(
         __name__,
         {
-            "photos": ["ImageSubject", "imagenet_classes", "load", "read_folder", "subject"],
+            "libraries": ["load"],
+            "photos": ["ImageSubject", "imagenet_classes", "read_folder", "subject"],
             "reading": ["Framing", "read_image"],
         },
     )

@@ -14,6 +14,8 @@ from ig2.modalities.modality import Modality
 from ig2.views import Numbers, Picture, View
 
 if TYPE_CHECKING:
+    from ig2.modalities.base import Subject
+    from ig2.modalities.editing import Editor
     from ig2.modalities.image.photos import ImageSubject
 
 
@@ -40,7 +42,7 @@ class Images(Modality):
     )
 
     def load(self, name: str | None = None) -> ImageSubject:
-        from ig2.modalities.image.photos import load
+        from ig2.modalities.image.libraries import load
 
         return load() if name is None else load(name)
 
@@ -70,6 +72,13 @@ class Images(Modality):
             f"{'grey' if made.channels == 1 else 'RGB'} photos of {height} × {width}, values from {low:g} to {high:g}, "
             f"{', '.join(typed) or 'no normalisation'}, {made.describe_classes()}"
         )
+
+    def edit(self, subject: Subject) -> Editor:
+        from ig2.modalities.image.editing import ImageEditor
+        from ig2.modalities.image.photos import ImageSubject
+
+        assert isinstance(subject, ImageSubject)
+        return ImageEditor(subject)
 
     def is_cell(self, cell: Any) -> bool:
         return isinstance(cell, (bytes, Mapping)) or hasattr(cell, "convert")

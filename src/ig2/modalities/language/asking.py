@@ -34,7 +34,7 @@ from ig2.modalities.language.references import (
     TextReferences,
     as_text_references,
 )
-from ig2.modalities.text.sentences import _are_close
+from ig2.modalities.text.sentences import are_close
 from ig2.model import Preparation, wrap
 from ig2.names import Names
 from ig2.paths import GradPath, Straight, UniformWords
@@ -247,7 +247,7 @@ def _run_prefix(
         rest = {**call, "inputs_embeds": point[:, length:], "prefix": prefix}
         with torch.no_grad():
             expected, reused = (outcomes.read(lm.net, each, step)[0] for each in (whole, rest))
-        if not _are_close(reused, expected):
+        if not are_close(reused, expected):
             return None
     return prefix
 

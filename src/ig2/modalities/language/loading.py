@@ -16,7 +16,8 @@ from ig2._utils.unpickling import weights_only
 from ig2.errors import IG2Error, InputError, MissingExtraError, ModelError, describe, import_extra, reason
 from ig2.modalities.language.model import LanguageModel
 from ig2.modalities.language.outcomes import Kind
-from ig2.modalities.text.sentences import _are_close, check_gradients, keep_gradients
+from ig2.modalities.text.gradients import check_gradients, keep_gradients
+from ig2.modalities.text.sentences import are_close
 
 # The end of a class's name says what a network of transformers returns.
 KINDS: dict[str, Kind] = {
@@ -124,7 +125,7 @@ def _check_embeddings(lm: LanguageModel) -> None:
     from_ids, from_embeddings = (getattr(result, key, None) for result in results)
     if not isinstance(from_ids, Tensor) or not isinstance(from_embeddings, Tensor):
         raise ModelError(f"{lm.name} returns no {key}, which a {lm.kind} model does: take the class with a head, or give kind=")
-    if not _are_close(from_embeddings.float(), from_ids.float()):
+    if not are_close(from_embeddings.float(), from_ids.float()):
         raise ModelError(f"{lm.name} has another output from embeddings than from tokens, so it cannot be explained by them")
 
 

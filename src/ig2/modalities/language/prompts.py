@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ig2.errors import InputError, describe, reason
-from ig2.modalities.text.sentences import Tokens, join_words
+from ig2.modalities.text.words import Tokens, find_words
 
 Message = Mapping[str, Any]
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -184,7 +184,7 @@ def _assemble(
             if not is_fixed:
                 words.append(piece.strip() or piece)
     else:
-        numbers, words = join_words(text, Tokens(ids, offsets, fixed, groups))
+        numbers, words = find_words(text, Tokens(ids, offsets, fixed, groups))
         tokens = [text[start:end] for start, end in offsets]
     if not words and not all(fixed):  # blanks alone
         numbers, words = [-1 if is_fixed else 0 for is_fixed in fixed], [text]

@@ -7,7 +7,7 @@ step of a sound has no meaning to a person, and hardly any effect on a network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, ClassVar, Literal
@@ -60,28 +60,23 @@ class SignalSubject(Subject):
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def read(self, sources: Any) -> Batch:
-        """Read signals from sound files, arrays or tensors.
-
-        Args:
-            sources: a WAV file (FLAC and OGG with the extra `sound`), an array or tensor in the subject's layout, a `Sample`,
-                or a list of them; an array with one more axis is a batch of signals. A signal longer than the network takes is
-                truncated, with a warning.
-
-        Raises:
-            InputError: if a signal cannot be read, is too short, or has another rate or other channels than the network.
-        """
-        batch = super().read(sources)
-        return replace(batch, units=(self.units,) * len(batch))
-
     def _list(self, sources: Any) -> Sequence[Any]:
+        """Return the samples of a list, or of an array with one more axis than a signal."""
         if isinstance(sources, (list, tuple)):
             return sources
         axes = getattr(sources, "ndim", None)
         return sources if axes == len(self.layout) + 1 else [sources]
 
     def read_sample(self, sample: Sample) -> Tensor:
-        """Return a signal, (T,), (T, C) or (C, T)."""
+        """Return a signal in the subject's layout.
+
+        Args:
+            sample: a WAV file (FLAC and OGG with the extra `sound`), or an array or tensor in the
+                layout. One that is longer than the network takes is truncated, with a warning.
+
+        Raises:
+            InputError: if it cannot be read, is too short, or has another rate or other channels than the network.
+        """
         name, source = sample.name, sample.source
         if isinstance(source, (str, PathLike)):
             signal, rate = read_sound(source)
@@ -183,7 +178,7 @@ def subject(
     classes: Sequence[str] | None = None,
     *,
     rate: float | None = None,
-    channels: Sequence[str] | int = 1,
+    channels: Mapping[str, str] | Sequence[str] | int = 1,
     window: float | None = None,
     name: str | None = None,
     representation: str | nn.Module | None = None,
@@ -200,7 +195,8 @@ def subject(
         layout: the layout of x: `"CT"`, `"TC"` or `"T"`.
         classes: names of the outputs.
         rate: time steps per second; sound files must have this rate, and times are then shown in seconds.
-        channels: names of the channels, or their number.
+        channels: names of the channels, with the units of their values if known, such as
+            `{"lead I": "mV"}`; or their number.
         window: the length of a window, in seconds with a rate, otherwise in time steps. By default about a fiftieth of T.
         name: the name to show; by default the network's class.
         representation: see `ig2.wrap`.
@@ -230,6 +226,8 @@ def subject(
     if isinstance(channels, int):
         check_count(channels, "channels")
         channels = ["signal"] if channels == 1 else [f"channel {number}" for number in range(channels)]
+    if isinstance(channels, Mapping):
+        channels = [f"{channel} ({unit})" if unit else channel for channel, unit in channels.items()]
     if isinstance(channels, str) or not channels or (layout == "T" and len(channels) > 1):
         raise InputError(f"channels must be names, one of each; layout 'T' has a single one; got {describe(channels)}")
     length = max(1, steps // WINDOWS) if window is None else round(window * (rate or 1))

@@ -6,13 +6,17 @@ from ig2._utils.lazy import attach
 
 if TYPE_CHECKING:
     from ig2.modalities.table import estimators
-    from ig2.modalities.table.rows import Category, Column, Number, TableSubject, infer_columns, load, read_frame, subject
+    from ig2.modalities.table.cells import read_frame
+    from ig2.modalities.table.columns import Category, Column, Number, infer_columns
+    from ig2.modalities.table.rows import TableSubject, load, subject
 else:
     __getattr__, __dir__ = attach(
         __name__,
         {
             "": ["estimators"],
-            "rows": ["Category", "Column", "Number", "TableSubject", "infer_columns", "load", "read_frame", "subject"],
+            "cells": ["read_frame"],
+            "columns": ["Category", "Column", "Number", "infer_columns"],
+            "rows": ["TableSubject", "load", "subject"],
         },
     )
 

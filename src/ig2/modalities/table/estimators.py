@@ -24,7 +24,9 @@ from ig2._utils.files import check_regular
 from ig2.errors import InputError, describe, import_extra, quote_names, reason
 from ig2.methods import KernelSHAP, Method
 from ig2.modalities.base import Outputs
-from ig2.modalities.table.rows import Category, Column, Number, TableSubject, infer_columns, read_frame
+from ig2.modalities.table.cells import read_frame
+from ig2.modalities.table.columns import Category, Column, Number, infer_columns
+from ig2.modalities.table.rows import TableSubject
 from ig2.model import wrap
 
 

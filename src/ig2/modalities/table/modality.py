@@ -13,6 +13,7 @@ from ig2.views import Bars
 
 if TYPE_CHECKING:
     from ig2.modalities.base import Subject
+    from ig2.modalities.editing import Editor
     from ig2.modalities.table.rows import TableSubject
 
 FIRST_ROWS = 100  # that a command explains by default
@@ -45,7 +46,8 @@ class Tables(Modality):
         import torch
 
         from ig2.modalities.table import estimators
-        from ig2.modalities.table.rows import infer_columns, subject
+        from ig2.modalities.table.columns import infer_columns
+        from ig2.modalities.table.rows import subject
 
         if source is None:
             return super().wrap(net, name, settings)  # type: ignore[return-value]  # which raises
@@ -88,6 +90,11 @@ class Tables(Modality):
         found = _list_rows(subject, place, range)
         return found, len(found.names)
 
+    def edit(self, subject: Subject) -> Editor:
+        from ig2.modalities.table.editing import RowEditor
+
+        return RowEditor(subject)
+
     def name_file(self, name: str, number: int) -> str:
         return name
 
@@ -100,7 +107,8 @@ class Tables(Modality):
 
 
 def _list_rows(subject: Subject, source: Path, choose: Callable[[int], Sequence[int]]) -> SampleList:
-    from ig2.modalities.table.rows import TableSubject, read_frame
+    from ig2.modalities.table.cells import read_frame
+    from ig2.modalities.table.rows import TableSubject
 
     assert isinstance(subject, TableSubject)
     frame = read_frame(source)

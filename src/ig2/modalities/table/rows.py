@@ -9,12 +9,8 @@ the same attribution in both.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from os import PathLike, fspath
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,14 +19,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2._engine.inputs import Fixed
-from ig2._utils.files import check_regular
 from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
-from ig2.errors import IG2Error, InputError, describe, import_extra, quote_names, reason
+from ig2.errors import InputError, describe
 from ig2.modalities.base import Batch, Outputs, Subject, extract_tensor, unwrap
 from ig2.modalities.modality import Modality
 from ig2.modalities.models import MODELS
-from ig2.modalities.samples import BadRowsError, MismatchError
+from ig2.modalities.samples import MismatchError
+from ig2.modalities.table.cells import as_cell, as_text, check_unique, parse_numbers, read_frame
+from ig2.modalities.table.columns import Category, Column, Number, parse_codes
 from ig2.modalities.table.modality import TABLES
 from ig2.model import OutputName, wrap
 from ig2.views import Bars
@@ -40,64 +37,6 @@ Space = Literal["standard", "raw"]
 LARGEST = float(np.finfo(np.float32).max)  # the networks' numbers
 LONGEST_NUMBER = 10  # characters of a cell
 MISSING = ("na", "nan", "n/a", "null", "none", "-", "?")
-
-
-@dataclass(frozen=True)
-class Number:
-    """A column of numbers, with the mean and standard deviation that standardise it for the network."""
-
-    name: str
-    mean: float = 0.0
-    std: float = 1.0
-    fixed: ClassVar[bool] = False
-    width: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        if not self.std > 0 or not np.isfinite([self.mean, self.std]).all():
-            raise InputError(f"column {self.name!r}: mean {self.mean} and std {self.std} do not standardise")
-
-
-@dataclass(frozen=True, eq=False)
-class Category:
-    """A column with a few possible values.
-
-    Args:
-        name: the name of the column.
-        values: the possible values, in the order of the network's codes; read as text.
-        embedding: the network's embedding of the values; by default one-hot.
-        fixed: whether to pass the value's index to the network unchanged, never moved and never attributed.
-    """
-
-    name: str
-    values: Sequence[Any]
-    embedding: nn.Embedding | None = None
-    fixed: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.texts or len(set(self.texts)) != len(self.texts):
-            raise InputError(f"column {self.name!r} needs different values, got {describe(self.values)}")
-        if self.embedding is not None and self.embedding.num_embeddings != len(self.values):
-            raise InputError(
-                f"column {self.name!r} has {len(self.values)} values and an embedding of {self.embedding.num_embeddings}"
-            )
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The values as they are written in a table."""
-        return tuple(map(_as_text, self.values))
-
-    @property
-    def table(self) -> Tensor:
-        """A vector for each value, (values, width)."""
-        return torch.eye(len(self.values)) if self.embedding is None else self.embedding.weight.detach().cpu().float()
-
-    @property
-    def width(self) -> int:
-        """The number of features of the column."""
-        return self.table.shape[1]
-
-
-Column = Number | Category
 
 
 class Standardise(nn.Module):
@@ -157,7 +96,7 @@ class TableSubject(Subject):
             if len(names) == 1 and any(separator in names[0] for separator in ",;\t|"):
                 hint = f": its one column is {names[0]!r}. A .csv file is separated by commas, a .tsv file by tabs"
             raise MismatchError(f"the table lacks {len(missing)} of {len(self.columns)} columns, such as {missing[0]!r}{hint}")
-        _check_unique(names, [column.name for column in self.columns])
+        check_unique(names, [column.name for column in self.columns])
         if len(frame) == 0:
             raise InputError("the table has no rows")
         frame.columns = names
@@ -167,15 +106,15 @@ class TableSubject(Subject):
         for column in self.columns:
             series = frame[column.name]
             if isinstance(column, Number):
-                numbers = _parse_numbers(series, column.name)
+                numbers = parse_numbers(series, column.name)
                 features.append(torch.tensor(self._encode(column, numbers), dtype=self.dtype)[:, None])
             else:
-                chosen = _parse_codes(series, column)
+                chosen = parse_codes(series, column)
                 if column.fixed:
                     codes.append(chosen)
                     continue
                 features.append(column.table[chosen].to(self.dtype))
-            cells.append([_as_cell(value) if isinstance(column, Number) else _as_text(value) for value in series])
+            cells.append([as_cell(value) if isinstance(column, Number) else as_text(value) for value in series])
         x: Any = torch.cat(features, dim=1)
         if codes:
             x = (x, Fixed(torch.stack(codes, dim=1)))
@@ -195,7 +134,7 @@ class TableSubject(Subject):
         for column, piece in zip(self.attributed, torch.split(sample.detach().cpu(), self.widths), strict=True):
             if isinstance(column, Number):
                 number = float(piece) * column.std + column.mean if self.space == "standard" else float(piece)
-                texts.append(_as_text(float(f"{number:.4g}")))  # 32000, where 4g alone says 3.2e+04
+                texts.append(as_text(float(f"{number:.4g}")))  # 32000, where 4g alone says 3.2e+04
             else:
                 texts.append(column.texts[int(torch.linalg.vector_norm(column.table - piece, dim=1).argmin())])
         return tuple(texts)
@@ -218,160 +157,6 @@ class TableSubject(Subject):
         ends, weights = extract_tensor(attribution, attribution.gradcf), attribution.weights
         means = ends.mean(dim=1) if weights is None else (weights.cpu().to(ends)[:, :, None] * ends).sum(dim=1)
         return tuple(map(self.cells, means))
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
-def read_frame(sources: Any) -> Any:
-    """Read a DataFrame with rows numbered from 1; the cells of a CSV file are kept as text, unchanged."""
-    pandas = import_extra("pandas", "table", "reading tables")
-    frame = _to_frame(sources, pandas)
-    return frame.set_axis(range(1, len(frame) + 1), axis=0)
-
-
-def _to_frame(sources: Any, pandas: Any) -> Any:
-    if isinstance(sources, (str, PathLike)):
-        return _read_file(Path(fspath(sources)), pandas)
-    if isinstance(sources, pandas.DataFrame):
-        return sources.copy(deep=False)
-    if isinstance(sources, dict) or (isinstance(sources, (list, tuple)) and all(isinstance(row, dict) for row in sources)):
-        return pandas.DataFrame([sources] if isinstance(sources, dict) else list(sources))
-    raise InputError(f"a table is a file, a DataFrame or a list of dicts, got {describe(sources)}")
-
-
-def _read_file(path: Path, pandas: Any) -> Any:
-    suffix = path.suffix.lower()
-    try:
-        check_regular(path)
-        with path.open("rb") as file:
-            if not file.read(1):
-                raise InputError(f"{path} is empty (0 bytes)")
-        if suffix in (".parquet", ".pq"):
-            import_extra("pyarrow", "table", f"reading {path}")
-            return pandas.read_parquet(path, engine="pyarrow")
-        if suffix in (".csv", ".tsv", ".txt"):
-            separator = "\t" if suffix == ".tsv" else ","
-            # texts, so that a cell is shown as it stands and a wrong one can be quoted
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows longer than the header would be cut
-                read = partial(
-                    pandas.read_csv,
-                    path,
-                    sep=separator,
-                    dtype=str,
-                    keep_default_na=False,
-                    encoding="utf-8-sig",
-                    index_col=False,
-                )
-                frame = read()
-                # where two columns have one name, pandas calls the second 'name.1'
-                frame.columns = read(header=None, nrows=1).iloc[0].tolist()
-                return frame
-    except IG2Error:
-        raise
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} cannot be read as a table: it is not UTF-8; save it in UTF-8") from error
-    except pandas.errors.ParserWarning as error:
-        raise InputError(f"{path} cannot be read as a table: its rows have more cells than its header") from error
-    except Exception as error:  # a broken file makes pandas and pyarrow raise whatever they meet
-        kind = "cannot be read" if isinstance(error, OSError) and error.strerror else "cannot be read as a table"
-        raise InputError(f"{path} {kind}: {reason(error)}") from error
-    raise InputError(f"{path}: a table is a .csv, .tsv or .parquet file, not {suffix or 'a file without an ending'}")
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, (float, np.floating)):
-        return str(int(value)) if float(value).is_integer() else f"{float(value):.6g}"
-    return str(value)
-
-
-def _as_cell(value: Any) -> str:
-    """Return a number as written in the file, or with six digits if it has more than a person would write."""
-    text = _as_text(value)
-    return _as_text(float(text)) if len(text) > LONGEST_NUMBER else text
-
-
-def _is_missing(value: Any) -> bool:
-    return bool(import_extra("pandas", "table", "reading tables").isna(value)) or not str(value).strip()
-
-
-def _check_unique(names: Sequence[Any], wanted: Sequence[Any]) -> None:
-    for name in wanted:
-        if list(names).count(name) > 1:
-            raise InputError(f"the table has more than one column called {name!r}: rename or remove all but one")
-
-
-def _parse_numbers(series: Any, name: str) -> NDArray[np.float64]:
-    pandas = import_extra("pandas", "table", "reading tables")
-    if series.dtype.kind in "mM" or isinstance(series.dtype, pandas.PeriodDtype):
-        # pandas makes numbers of them: nanoseconds, microseconds or whatever else the file counts in
-        raise InputError(
-            f"column {name!r} holds dates or times ({series.dtype}), not numbers: make numbers of them, such as days since "
-            "some date, as the network was trained on"
-        )
-    if series.dtype.kind == "c":
-        raise InputError(f"column {name!r} holds complex numbers ({series.dtype}): give their parts columns of their own")
-    numbers: NDArray[np.float64] = pandas.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    problems = {}
-    for place in np.flatnonzero(~(np.abs(numbers) <= LARGEST)):
-        row, value = int(series.index[place]), series.iloc[place]
-        value = value.item() if isinstance(value, np.generic) else value  # to be quoted as it was typed
-        missing = _is_missing(value) or str(value).strip().lower() in MISSING
-        reason_not = "is too large for the network" if np.isfinite(numbers[place]) else "is not a finite number"
-        problems[row] = f"row {row}, column {name!r}: {'nothing there' if missing else f'{describe(value)} {reason_not}'}"
-    if problems:
-        raise BadRowsError(problems, "fill it in or leave the row out")
-    return numbers
-
-
-def _parse_codes(series: Any, column: Category) -> Tensor:
-    known = {value: code for code, value in enumerate(column.texts)}
-    codes, problems = [], {}
-    for row, value in series.items():
-        text = "" if _is_missing(value) else _as_text(value)
-        if text in known:
-            codes.append(known[text])
-        else:
-            what = f"{describe(text)} is unknown" if text else "nothing there"
-            problems[int(row)] = f"row {row}, column {column.name!r}: {what}"
-    if problems:
-        raise BadRowsError(problems, f"it can be {quote_names(column.texts, 6)}")
-    return torch.tensor(codes)
-
-
-def infer_columns(
-    frame: Any, categories: str | Sequence[str] = (), fixed: str | Sequence[str] = (), leave_out: str | Sequence[str] = ()
-) -> tuple[Column, ...]:
-    """Infer columns, with their means, standard deviations and values, from the table a network was trained on.
-
-    Args:
-        frame: the training rows, in any form that `TableSubject.read` accepts.
-        categories: numeric columns to treat as categories; columns of text always are.
-        fixed: categories that are never moved or attributed.
-        leave_out: columns that are not inputs, such as the label.
-    """
-    table = read_frame(frame)
-    categories, fixed, leave_out = ([names] if isinstance(names, str) else names for names in (categories, fixed, leave_out))
-    unknown = [name for name in (*categories, *fixed, *leave_out) if name not in table.columns]
-    if unknown:
-        raise InputError(f"the table has no column {unknown[0]!r}: it has {quote_names(list(map(str, table.columns)), 6)}")
-    pandas = import_extra("pandas", "table", "reading tables")
-    names = [name for name in table.columns if name not in leave_out]
-    _check_unique(names, names)
-    columns: list[Column] = []
-    for name in names:
-        series = table[name]
-        if name not in categories and name not in fixed and pandas.to_numeric(series, errors="coerce").notna().any():
-            numbers = _parse_numbers(series, str(name))
-            # a column that never changes has nothing to divide by
-            columns.append(Number(str(name), float(numbers.mean()), float(numbers.std()) or 1.0))
-        else:
-            values = sorted({_as_text(value) for value in series if not _is_missing(value)})
-            columns.append(Category(str(name), tuple(values), fixed=name in fixed))
-    return tuple(columns)
 
 
 # -- networks ----------------------------------------------------------------------------------------------------------

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 from ig2._utils.lazy import attach
 
 if TYPE_CHECKING:
-    from ig2.modalities.text.sentences import TextBatch, TextSubject, from_parts, from_transformers, load
+    from ig2.modalities.text.sentences import TextBatch, TextSubject, from_parts, load
+    from ig2.modalities.text.transformers import from_transformers
 else:
     __getattr__, __dir__ = attach(
-        __name__, {"sentences": ["TextBatch", "TextSubject", "from_parts", "from_transformers", "load"]}
+        __name__,
+        {"sentences": ["TextBatch", "TextSubject", "from_parts", "load"], "transformers": ["from_transformers"]},
     )
 
 __all__ = ["TextBatch", "TextSubject", "from_parts", "from_transformers", "load"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ig2._utils.files import check_regular
+from ig2._utils.files import check_regular, decode_text
 from ig2.errors import InputError, describe, reason
 from ig2.modalities.modality import Modality
 from ig2.modalities.samples import SampleList
@@ -15,6 +15,7 @@ from ig2.views import Words
 
 if TYPE_CHECKING:
     from ig2.modalities.base import Subject
+    from ig2.modalities.editing import Editor
     from ig2.modalities.text.sentences import TextSubject
 
 LARGEST_TEXT = 10_000_000  # bytes
@@ -56,6 +57,11 @@ class Texts(Modality):
         lines = read_lines(place)
         return SampleList.of(lines, lines, subject.pool), len(lines)
 
+    def edit(self, subject: Subject) -> Editor:
+        from ig2.modalities.text.editing import TextEditor
+
+        return TextEditor(subject)
+
     def name_file(self, name: str, number: int) -> str:
         return f"text-{number}"
 
@@ -91,13 +97,7 @@ def read_lines(path: Path) -> list[str]:
 
 def split_lines(content: bytes, name: str) -> list[str]:
     """Return the sentences of a file's content, one on each line; `name` is what errors call the file."""
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8 text: save it as UTF-8") from error
-    if "\0" in text:
-        raise InputError(f"{name} is not text, since it holds null characters: expected sentences, one per line")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in decode_text(content, name).splitlines() if line.strip()]
     if not lines:
         raise InputError(f"{name} has no sentences: expected one per line")
     return lines

@@ -8,7 +8,7 @@ metrics do not count them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from ig2._engine.inputs import Fixed
 from ig2._engine.session import open_session
-from ig2._utils.unpickling import weights_only
-from ig2.errors import IG2Error, InputError, ModelError, describe, import_extra, reason
+from ig2.errors import InputError, ModelError, describe
 from ig2.modalities.base import Batch, Outputs, Subject, unwrap
 from ig2.modalities.modality import Modality
 from ig2.modalities.models import MODELS
 from ig2.modalities.text.modality import TEXTS
+from ig2.modalities.text.words import Tokens, find_words
 from ig2.model import Bounds, OutputName, wrap
 from ig2.views import Words
 
@@ -29,16 +29,6 @@ Baseline = Literal["zero", "pad", "mask"]
 # Two runs of the same text agree within this share of the largest score; half precision needs as much.
 ALIKE = 1e-2
 UNLIMITED = 100_000  # tokenizers without a limit say 10³⁰
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """One text as tokens."""
-
-    ids: Sequence[int]
-    spans: Sequence[tuple[int, int]]  # where each token stands in the text
-    special: Sequence[bool]  # added by the tokenizer: no part of the text
-    groups: Sequence[int | None] | None = None  # which word each belongs to, where the tokenizer knows
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +95,7 @@ class TextSubject(Subject):
 
     def _make_batch(self, texts: Sequence[str]) -> TextBatch:
         cut = [self._tokens(text) for text in texts]
-        merged = [join_words(text, tokens) for text, tokens in zip(texts, cut, strict=True)]
+        merged = [find_words(text, tokens) for text, tokens in zip(texts, cut, strict=True)]
         length = max(self.length or 0, *(len(tokens.ids) for tokens in cut))
         ids, word = torch.full((len(texts), length), self.pad_id), torch.full((len(texts), length), -1)
         mask = torch.zeros(len(texts), length, dtype=torch.long)
@@ -146,7 +136,7 @@ class TextSubject(Subject):
                 rows = torch.tensor([number], device=session.device)
                 answers.append(session.represent(session.inputs.data[rows], rows))
         for beside, by_itself in zip(*answers, strict=True):
-            if beside.shape != by_itself.shape or not _are_close(beside, by_itself):
+            if beside.shape != by_itself.shape or not are_close(beside, by_itself):
                 raise ModelError(
                     f"padding changes what the model makes of {describe(batch.names[row])}, so texts of different lengths "
                     "cannot share a batch: encode them one at a time, or name a representation with one row a text, such as "
@@ -208,37 +198,7 @@ class TextSubject(Subject):
         return tuple(map(tuple, batch.word.tolist()))
 
 
-def join_words(text: str, tokens: Tokens) -> tuple[list[int], list[str]]:
-    """Return the word of each token, −1 for special ones, and the words as they are written in the text.
-
-    Tokens belong to one word if the tokenizer groups them and there is no whitespace between them.
-    """
-    numbers: list[int] = []
-    spans: list[tuple[int, int]] = []
-    last: int | None = None  # the group of the token before, or none after a special one
-    groups = tokens.groups or [0] * len(tokens.ids)
-    joined = False
-    for (start, end), special, group in zip(tokens.spans, tokens.special, groups, strict=True):
-        if special:
-            numbers.append(-1)
-            joined = False
-            continue
-        piece = text[start:end]
-        if not piece.strip():  # a blank of its own goes with the word before it, or the first
-            numbers.append(max(0, len(spans) - 1))
-            joined = joined and not piece
-            continue
-        between = text[spans[-1][1] : start] + piece[:1] if spans else ""
-        if joined and group == last and not any(sign.isspace() for sign in between):
-            spans[-1] = (spans[-1][0], max(spans[-1][1], end))
-        else:
-            spans.append((start, end))
-        joined, last = not piece[-1].isspace(), group
-        numbers.append(len(spans) - 1)
-    return numbers, [text[start:end].strip() for start, end in spans]
-
-
-def _are_close(tensor: Tensor, other: Tensor) -> bool:
+def are_close(tensor: Tensor, other: Tensor) -> bool:
     scale = max(1e-6, float(other.abs().max()))
     return torch.allclose(tensor, other, rtol=ALIKE, atol=ALIKE * scale)
 
@@ -246,7 +206,7 @@ def _are_close(tensor: Tensor, other: Tensor) -> bool:
 # -- networks ----------------------------------------------------------------------------------------------------------
 
 
-def _name_inside(representation: str | nn.Module | None) -> str | nn.Module | None:
+def name_inside(representation: str | nn.Module | None) -> str | nn.Module | None:
     """Return the name of a layer of the network, which is nested one level down."""
     named = isinstance(representation, str) and representation != "output"
     return f"net.{representation}" if named else representation
@@ -299,10 +259,10 @@ def from_parts(
 
     return TextSubject(
         name or type(network).__name__,
-        wrap(FromEmbeddings(network, call), _name_inside(representation), output, bounds),
+        wrap(FromEmbeddings(network, call), name_inside(representation), output, bounds),
         None if classes is None else tuple(map(str, classes)),
         cut,
-        _move_ids(embedding),
+        move_ids(embedding),
         pad_id,
         mask_id,
         length,
@@ -311,195 +271,14 @@ def from_parts(
     )
 
 
-def from_transformers(
-    model: nn.Module,
-    tokenizer: Any,
-    *,
-    classes: Sequence[str] | None = None,
-    name: str | None = None,
-    representation: str | nn.Module | None = None,
-    output: OutputName | Callable[[Any], Tensor] = "logit",
-    outputs: Outputs | None = None,
-    texts: Sequence[str] = (),
-) -> TextSubject:
-    """Create a subject from a Hugging Face transformers model, in eval mode, and its fast tokenizer.
-
-    Args:
-        model: a model that takes `input_ids` or `inputs_embeds`, and `attention_mask`: a sequence classifier, or a custom
-            module that contains such a model. An encoder or a causal model needs `output`.
-        tokenizer: a fast tokenizer, which provides the position of each token in the text.
-        classes: names of the outputs; by default those of a classifier's config.
-        name: the name to show; by default the model's.
-        representation: see `ig2.wrap`; a name is a module of `model`.
-        output: see `ig2.wrap`. For an encoder, a function of its result, such as
-            `lambda result: head(result.last_hidden_state[:, 0])`; for a causal model, `lambda result: result.logits[:, -1]`,
-            the scores of the next token.
-        outputs: the kind of outputs: mutually exclusive `"classes"`, independent `"labels"`, or plain `"numbers"`.
-            By default as in a classifier's config; classes if the model returns several logits or their names are given;
-            otherwise numbers.
-        texts: the default texts to choose references from.
-    """
-    if not getattr(tokenizer, "is_fast", False):
-        raise InputError(f"{type(tokenizer).__name__} does not say where its tokens stand in the text: use a fast tokenizer")
-    if model.training:
-        raise ModelError("the model is in train mode: call model.eval() first")
-    if any(tensor.is_meta for tensor in [*model.parameters(), *model.buffers()]):
-        raise ModelError("weights of the model are on the meta device (offloaded?): load the whole model onto one device")
-    keep_gradients(model)
-    body: Any = next((part for part in model.modules() if hasattr(part, "get_input_embeddings")), None)
-    if body is None:
-        raise ModelError(
-            f"{type(model).__name__} has no get_input_embeddings(), nor has a part of it: give its embedding and the rest of "
-            "the network to ig2.modalities.text.from_parts"
-        )
-    config: Any = getattr(model, "config", None)
-    # what fills up a shorter text; some decoders have no padding token
-    fillers = [getattr(tokenizer, f"{kind}_token_id", None) for kind in ("pad", "unk", "eos")]
-    pad_id = next((filler for filler in fillers if filler is not None), 0)
-
-    def cut(text: str) -> Tokens:
-        encoding = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
-        return Tokens(
-            encoding["input_ids"],
-            [tuple(span) for span in encoding["offset_mapping"]],
-            [bool(special) for special in encoding["special_tokens_mask"]],
-            encoding.word_ids(0),
-        )
-
-    def call(net: nn.Module, embeddings: Tensor, mask: Tensor) -> Any:
-        return net(inputs_embeds=embeddings, attention_mask=mask)
-
-    limits = [
-        getattr(tokenizer, "model_max_length", None),
-        getattr(getattr(body, "config", None), "max_position_embeddings", None),
-    ]
-    subject = TextSubject(
-        name or getattr(config, "_name_or_path", "") or type(model).__name__,
-        wrap(FromEmbeddings(model, call), _name_inside(representation), output),
-        None,
-        cut,
-        _move_ids(body.get_input_embeddings()),
-        pad_id,
-        getattr(tokenizer, "mask_token_id", None),
-        most=min((limit for limit in limits if limit and limit < UNLIMITED), default=None),
-        samples=tuple(texts),
-    )
-    count, is_classifier = _try_embeddings(subject, model)
-    names = (getattr(config, "id2label", None) or {}) if is_classifier and count == getattr(config, "num_labels", 0) else {}
-    kinds: dict[Any, Outputs] = {"multi_label_classification": "labels", "regression": "numbers"}
-    kind: Outputs = "classes" if count > 1 and (is_classifier or classes is not None) else "numbers"
-    if names:
-        kind = kinds.get(getattr(config, "problem_type", None), kind)
-        classes = classes or [str(names.get(i, f"class {i}")) for i in range(count)]
-    return replace(subject, classes=None if classes is None else tuple(map(str, classes)), outputs=outputs or kind)
-
-
-@torch.no_grad()
-def _try_embeddings(subject: TextSubject, model: nn.Module) -> tuple[int, bool]:
-    """Return the number of outputs, and whether the model itself returns scores.
-
-    The output from embeddings must equal that from tokens: some models scale or normalise embeddings in between.
-    """
-    device, named = _device(model), not callable(subject.model.output)
-    try:
-        batch = subject._make_batch(["a b"])
-        ids, mask, embeddings = (t.expand(2, *t.shape[1:]).to(device) for t in (batch.ids, batch.mask, batch.attributed))
-        results = [model(input_ids=ids, attention_mask=mask), subject.model.net(embeddings, mask)]
-        check_gradients(model, lambda points: subject.model.net(points, mask), embeddings)
-    except ModelError:
-        raise
-    except Exception as error:
-        raise ModelError(f"{subject.name} cannot be run from embeddings: {reason(error)}") from error
-    try:
-        logits = subject.model.logits(results[0])
-    except ModelError as error:
-        if named:
-            raise ModelError(
-                f"{subject.name} returns {describe(list(results[0]))} and no scores, as an encoder does: say what is "
-                "explained, for example output=lambda result: head(result.last_hidden_state[:, 0])"
-            ) from error
-        logits = None
-    if named and logits is not None and logits.ndim == 3:
-        raise ModelError(
-            f"{subject.name} returns scores for each token, {tuple(logits.shape)}, as a causal model does: say which are "
-            "explained, for example output=lambda result: result.logits[:, -1], those of the next token"
-        )
-    from_ids, from_embeddings = (subject.model.scores(result, 2) for result in results)
-    if not _are_close(from_embeddings, from_ids):
-        raise ModelError(
-            f"{subject.name} has another output from embeddings than from tokens: use ig2.modalities.text.from_parts"
-        )
-    return from_ids.shape[1], logits is not None
-
-
-def keep_gradients(net: nn.Module) -> None:
-    """Keep bitsandbytes layers differentiable.
-
-    On a CPU that computes in bfloat16, they repack their 4 bits in the first pass without gradients, for a kernel that has no
-    gradient. PyTorch then treats the gradient of every layer as zero: secants on a Llama were off by 150 % of the change.
-
-    Raises:
-        ModelError: if they are already repacked, which loses digits and cannot be undone.
-    """
-    for name, module in net.named_modules():
-        if getattr(getattr(getattr(module, "weight", None), "quant_state", None), "packing_format_for_cpu", False):
-            raise ModelError(
-                f"the model was run before, and bitsandbytes then packed the 4 bits of {name} for a kernel without gradients: "
-                "load it once more, and pass it on before it is run"
-            )
-        if getattr(module, "support_avx512bf16_for_cpu", False):
-            module.support_avx512bf16_for_cpu = False
-
-
-@torch.enable_grad()
-def check_gradients(net: nn.Module, run: Callable[[Tensor], object], embeddings: Tensor) -> None:
-    """Check that each layer with weights propagates gradients: a quantised layer may support only inference.
-
-    Gradients bypass such layers through the residual connections, and attributions then ignore the layers' effect.
-
-    Args:
-        net: the network to check.
-        run: runs the network from embeddings.
-        embeddings: the embeddings to run it on, (n, L, E).
-
-    Raises:
-        ModelError: if a layer does not.
-    """
-    blocked: list[str] = []
-
-    def note(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
-            takes = any(isinstance(arg, Tensor) and arg.requires_grad for arg in args)
-            if takes and isinstance(result, Tensor) and not result.requires_grad:
-                blocked.append(name)
-
-        return hook
-
-    layers = [
-        (name, module) for name, module in net.named_modules() if next(module.parameters(recurse=False), None) is not None
-    ]
-    handles = [module.register_forward_hook(note(name)) for name, module in layers]
-    try:
-        run(embeddings.detach().requires_grad_())
-    finally:
-        for handle in handles:
-            handle.remove()
-    if blocked:
-        kind = type(net.get_submodule(blocked[0])).__name__
-        raise ModelError(
-            f"{len(blocked)} layers have no gradient, the first is {blocked[0]} ({kind}): layers that round what goes into "
-            "them, or are for inference alone, cannot be explained by gradients. Quantise the weights only"
-        )
-
-
-def _device(net: nn.Module) -> torch.device:
+def find_device(net: nn.Module) -> torch.device:
     return next((tensor.device for tensor in [*net.parameters(), *net.buffers()]), torch.device("cpu"))
 
 
-def _move_ids(embedding: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def move_ids(embedding: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     if not isinstance(embedding, nn.Module):
         return embedding
-    return lambda ids: embedding(ids.to(_device(embedding)))
+    return lambda ids: embedding(ids.to(find_device(embedding)))
 
 
 def load(model: str = "questions") -> TextSubject:
@@ -512,29 +291,8 @@ def load(model: str = "questions") -> TextSubject:
     source, _, name = model.partition(":") if isinstance(model, str) else ("", "", "")
     if model in MODELS:
         return MODELS.load(model, TextSubject)
-    if name and source in SOURCES:
-        return SOURCES[source](name)
+    if name and source in TEXTS.libraries:
+        from ig2.modalities.text.transformers import load_transformers
+
+        return load_transformers(name)
     raise InputError(f"no text classifier is called {describe(model)}: use 'questions' or 'transformers:NAME'")
-
-
-def _load_transformers(name: str) -> TextSubject:
-    transformers = import_extra("transformers", "text", f"the model transformers:{name}")
-    try:
-        with weights_only():
-            # trust_remote_code: by default it would ask on the terminal whether to run code that comes with the model
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-            model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
-                name, output_loading_info=True, trust_remote_code=False
-            )
-    except IG2Error:
-        raise
-    except Exception as error:  # not in the cache and no network, no such model, a broken folder
-        raise InputError(f"transformers:{name} is not available: {reason(error)}") from error
-    if info["missing_keys"]:
-        raise InputError(
-            f"transformers:{name} has no trained classifier: {sorted(info['missing_keys'])[0]!r} is missing from it"
-        )
-    return from_transformers(model.eval(), tokenizer, name=name)
-
-
-SOURCES: dict[str, Callable[[str], TextSubject]] = {"transformers": _load_transformers}
