@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.inputs import Structured
+from ig2._engine.moments import average_references
 from ig2._engine.private import tree_map_only
 from ig2.errors import InputError, describe, format_count
 from ig2.names import Names
@@ -129,8 +130,9 @@ class Fields(Generic[Values]):
             each = tree_map_only(
                 Tensor, lambda t: torch.stack([move(values) for values in t.unbind(1)], dim=1), self.per_reference
             )
-        has_spread = self.spread is not None and each is not None
-        spread = tree_map_only(Tensor, lambda tensor: tensor.std(dim=1), each) if has_spread else None
+        spread = None
+        if self.spread is not None and each is not None:
+            spread = tree_map_only(Tensor, lambda values: average_references(values, self.weights)[1], each)
         return replace(self, values=tree_map_only(Tensor, move, self.values), per_reference=each, spread=spread)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:

@@ -123,7 +123,8 @@ class Curve(View):
         >>> Curve(("left", "right"), 100, 50.0).name_moment(1, 0, 4)
         'right, 0–0.5 s'
         """
-        first, last = (-(-place * self.steps // intervals) / (self.rate or 1) for place in (interval, interval + 1))
+        edges = (place * self.steps // intervals for place in (interval, interval + 1))
+        first, last = (edge / (self.rate or 1) for edge in edges)
         lead = f"{self.channels[channel]}, " if len(self.channels) > 1 else ""
         return f"{lead}{first:.4g}–{last:.4g}{' s' if self.rate else ''}"
 

@@ -93,6 +93,22 @@ def test_each_references_own_map_is_blurred_and_the_spread_is_theirs():
     refuses(InputError, "follows no path", lambda: ig2.Smoothed(ig2.Gradient(), 1.0)(NET, X, curves=True))
 
 
+@pytest.mark.parametrize("method", [ig2.ExpectedIG(4), ig2.IG2(4)])
+def test_moved_by_nothing_all_stays_as_it_was_with_weights_too(method):
+    weighted = ig2.references.Weighted(REFERENCES, [1, 5, 0, 2])
+    raw = method(NET, X, references=weighted, per_reference=True)
+    for moved in (raw.smooth(1e-3), raw.redistribute(lambda values: values)):
+        assert torch.allclose(moved.values, raw.values, atol=1e-12)
+        assert torch.allclose(moved.spread, raw.spread, atol=1e-12)
+        assert torch.allclose(moved.per_reference, raw.per_reference, atol=1e-12)
+    blurred = raw.smooth(2.0)
+    shares = (torch.tensor([1, 5, 0, 2]) / 8).double().view(-1, 1, 1, 1)
+    mean = (shares * blurred.per_reference).sum(dim=1)
+    assert torch.allclose(blurred.values, mean, atol=1e-12)
+    squares = (shares * (blurred.per_reference - mean[:, None]) ** 2).sum(dim=1)
+    assert torch.allclose(blurred.spread**2, squares / (1 - (shares**2).sum()), atol=1e-12)
+
+
 def test_settings_have_the_scale_and_blurs_add_up():
     raw = ig2.IntegratedGradients(4)(NET, X)
     assert "smoothed" not in raw.settings and raw.smooth(3.0).settings["smoothed"] == 3

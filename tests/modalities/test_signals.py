@@ -204,7 +204,17 @@ def test_a_long_signal_is_shown_in_intervals_with_its_lowest_and_highest_values(
         part = series[:, first:last]
         assert (curve.lowest[:, i] == part.min(axis=1)).all() and (curve.highest[:, i] == part.max(axis=1)).all()
         np.testing.assert_allclose(sums[:, i], part.sum(axis=1))
-    assert curve.seconds == 25.0 and curve.name_moment(1, 999, 1000) == "b, 24.98–25 s"
+    assert curve.seconds == 25.0 and curve.name_moment(1, 999, 1000) == "b, 24.97–25 s"
+
+
+@pytest.mark.parametrize(("steps", "most"), [(100, 3), (7, 3), (2500, 1000), (5, 8)])
+def test_a_moment_is_in_the_interval_that_has_its_name(steps: int, most: int):
+    curve = Curve(("a",), steps)
+    for moment in range(0, steps, max(1, steps // 50)):
+        impulse = np.arange(steps) == moment
+        sums = sum_bins(impulse[None], most)
+        first, last = curve.name_moment(0, int(sums.argmax()), sums.shape[1]).split("–")
+        assert int(first) <= moment < int(last)
 
 
 # -- whole data sets ---------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ig2._engine.additivity import check_additivity
 from ig2._engine.memory import explain_memory_errors
+from ig2._engine.moments import Moments
 from ig2._engine.secants import POINTS_A_PAIR
 from ig2._engine.session import Evaluation
 from ig2._engine.task import Task
@@ -113,45 +114,6 @@ def count_evaluations(path: Path, rule: Rule | None, segments: int) -> int:
     everywhere = isinstance(path, GrownPath) or plan.at_vertices
     each = POINTS_A_PAIR if plan.secants else len(plan.between)
     return (segments + 1 if everywhere else 0 if plan.secants else 2) + segments * each
-
-
-class Moments:
-    """Running mean and sum of squared deviations of each explicand over its references (Welford); with weights (West)."""
-
-    def __init__(self, like: Tensor, weights: Tensor | None = None) -> None:
-        self.weights = weights
-        self.mean = torch.zeros_like(like, memory_format=torch.contiguous_format)
-        # in float64: of values around 1e20 the squares leave float32. MPS has none
-        self.squares = torch.zeros_like(self.mean, dtype=like.dtype if like.device.type == "mps" else torch.float64)
-
-    def add(self, row: int, count_before: int, value: Tensor) -> None:
-        before = value - self.mean[row]
-        if self.weights is None:
-            self.mean[row] += before / (count_before + 1)
-            self.squares[row] += before.to(self.squares.dtype) * (value - self.mean[row])
-            return
-        weight = self.weights[row, count_before]
-        so_far = self.weights[row, : count_before + 1].sum()
-        self.mean[row] += before * torch.where(so_far > 0, weight / so_far, 0.0)
-        self.squares[row] += weight * before.to(self.squares.dtype) * (value - self.mean[row])
-
-    def deviation(self, count: int) -> Tensor:
-        """The standard deviation over references, unbiased: of weights wᵣ that sum to one, Σ wᵣ (φᵣ − φ)² / (1 − Σ wᵣ²)."""
-        if self.weights is None:
-            return (self.squares / (count - 1)).sqrt().to(self.mean.dtype)
-        free = (1 - self.weights.square().sum(dim=1)).reshape(-1, *[1] * (self.mean.ndim - 1))
-        return torch.where(free > 0, self.squares / free.where(free > 0, 1.0), 0.0).sqrt().to(self.mean.dtype)
-
-
-def average_references(values: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The mean of values (B, R, ...) over references with weights (B, R), and the standard deviation, if there are several."""
-    if weights is None:
-        return values.mean(dim=1), values.std(dim=1) if values.shape[1] > 1 else None
-    moments = Moments(values[:, 0], weights)
-    for row in range(len(values)):
-        for reference, value in enumerate(values[row]):
-            moments.add(row, reference, value)
-    return moments.mean, moments.deviation(values.shape[1]) if values.shape[1] > 1 else None
 
 
 def _walk_and_confirm(task: Task, path: Path, rule: Rule | None, pairs: Pairs, keep: Keep) -> _Walk:

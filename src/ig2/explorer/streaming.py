@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ig2._engine.integrate import Moments
+from ig2._engine.moments import Moments
 from ig2._engine.private import tree_iter, tree_map_only
 from ig2.attribution import Attribution
 from ig2.methods import Method, PathMethod

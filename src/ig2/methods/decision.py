@@ -9,7 +9,8 @@ from typing import ClassVar
 import torch
 
 from ig2 import rules
-from ig2._engine.integrate import Keep, average_references, integrate
+from ig2._engine.integrate import Keep, integrate
+from ig2._engine.moments import average_references
 from ig2._engine.task import Task
 from ig2._utils.checks import check_count, is_number
 from ig2.errors import InputError, describe

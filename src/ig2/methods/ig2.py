@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Literal
 
 from ig2 import rules
-from ig2._engine.integrate import Keep, average_references
+from ig2._engine.integrate import Keep
+from ig2._engine.moments import average_references
 from ig2._engine.session import Distance
 from ig2._engine.task import Task
 from ig2.errors import InputError, describe

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ig2._engine.integrate import Keep, average_references
+from ig2._engine.integrate import Keep
+from ig2._engine.moments import average_references
 from ig2._engine.task import Task
 from ig2._utils.checks import check_count
 from ig2.errors import InputError, describe
