@@ -23,7 +23,7 @@ from ig2.explorer.site import export_site
 from ig2.modalities.base import Batch, Subject
 from ig2.report import Content, build, render
 from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
-from ig2.runs.plan import Plan, make_table
+from ig2.runs.plan import Plan, Storing, make_table
 from ig2.runs.sources import find_source
 
 # What makes the first of two explicands a case of a finding: its values and what it is compared with. The other one's
@@ -101,16 +101,14 @@ def read_rows() -> tuple[Subject, Batch]:
 
 def _store(folder: Path, subject: Subject, batch: Batch, attribution: Attribution) -> Path:
     """A store with the rows of an attribution."""
-    plan = Plan(
-        find_source([1, 2]), subject, subject.model, ig2.Gradient(), None, None, None, False, None, None, 0, "units", False, {},
-        None,
-    )  # fmt: skip
-    rows = [{"id": str(i), **row} for i, row in enumerate(plan.make_rows(batch, attribution))]
+    plan = Plan(find_source([1, 2]), subject, subject.model, ig2.Gradient(), storing=Storing("units"))
+    made = plan.make_rows(batch, attribution, plan.pose(batch))
+    rows = [{"id": str(i), **row} for i, row in enumerate(made)]
     (folder / PARTS).mkdir(parents=True)
     write_part(folder / PARTS / "part-00000000-00000000.parquet", make_table(rows, plan.make_schema(rows[0])))
-    made = {"method": {"name": "IG²"}, "model": {"name": "a network"}, "source": {}}
+    made_by = {"method": {"name": "IG²"}, "model": {"name": "a network"}, "source": {}}
     shows = {"kind": "table", "view": {"name": "bars"}, "units": ["age", "size"]}
-    write_json(folder / MANIFEST, {"format": FORMAT, "fingerprint": made, "digest": "0", **shows})
+    write_json(folder / MANIFEST, {"format": FORMAT, "fingerprint": made_by, "digest": "0", **shows})
     return folder
 
 

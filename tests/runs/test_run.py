@@ -590,7 +590,7 @@ def test_a_table_is_the_same_of_columns_and_of_rows(photos: Path, subject: modal
     strategy = ig2.references.Samples(subject.read(sorted((photos / "red").iterdir())).x, 2)
     scored = [metrics.Insertion(thresholds=4)]
     plan = make_plan(
-        items, subject, ig2.IG2(3), ig2.Question(references=strategy), check_storing("float32", "image", scored, gradcf=True)
+        items, subject, ig2.IG2(3), ig2.Question(references=strategy), check_storing("float32", subject, scored, gradcf=True)
     )
     rows = plan.explain(plan.read(list(items)))()
     assert isinstance(rows, plans.Columns) and len(rows) == 12

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -94,6 +94,8 @@ class PromptCall(Call):
     prompt: Prompt
     names: list[str]
     settings: dict[str, Any]
+    note: str = ""
+    """What is to be said of the references."""
 
     def name(self, attribution: Attribution) -> Attribution:
         """Return what the method found with the names of words and outcomes."""
@@ -101,7 +103,8 @@ class PromptCall(Call):
         read, rows = self.prompt, len(attribution)
         units, groups = (read.words,) * rows, (read.word,) * rows
         names = Names("words", (read.text,) * rows, tuple(self.names), units=units, groups=groups)
-        return attribution.with_names(names)
+        note = "; ".join(filter(None, (self.note, attribution.note)))
+        return replace(attribution.with_names(names), note=note)
 
 
 def pose(lm: LanguageModel, question: Question, method: Method, prompt: Any, asking: Asking) -> PromptCall:
@@ -175,6 +178,7 @@ def pose(lm: LanguageModel, question: Question, method: Method, prompt: Any, ask
         prompt=read,
         names=outcome.names,
         settings=settings,
+        note="" if drawn is None else drawn.note,
     )
 
 
@@ -215,7 +219,6 @@ def _describe(
         "rather_than": [] if drawn is None else list(drawn.texts),
         "reference_kind": TextReferences.label if strategy is None else strategy.label,
         "reference_question": "" if strategy is None else strategy.question,
-        **({"note": drawn.note} if drawn is not None and drawn.note else {}),
     }
 
 

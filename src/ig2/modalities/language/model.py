@@ -115,6 +115,7 @@ class LanguageModel:
             raise InputError(f"of rather_than, {error}") from error
 
     def check_length(self, tokens: int, what: str) -> None:
+        """Raise InputError if there are more tokens than the model takes."""
         if self.limit is not None and tokens > self.limit:
             raise InputError(f"{what} has {tokens} tokens and {self.name} takes {self.limit}: shorten it")
 
@@ -181,6 +182,7 @@ class LanguageModel:
 
     @torch.no_grad()
     def next_logits(self, prompt: Prompt) -> Tensor:
+        """Return the logits of the next token, or of the masked one."""
         at = self.find_masks(prompt)
         return read_tokens(self.net, self.kind, [0], at, self.make_call(prompt, 1)).logits[0, 0].float().cpu()
 
@@ -251,6 +253,7 @@ class LanguageModel:
         return ids
 
     def check_tokens(self, ids: object) -> tuple[int, ...]:
+        """Return the ids of tokens to generate, checked."""
         size = self.net.get_input_embeddings().weight.shape[0]
         if not isinstance(ids, Sequence) or not ids or not all(isinstance(i, int) and 0 <= i < size for i in ids):
             raise InputError(f"generate must be a number of tokens, or what generate_tokens returned, got {describe(ids)}")

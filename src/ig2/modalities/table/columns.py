@@ -106,6 +106,7 @@ def infer_columns(
 
 
 def parse_codes(series: Any, column: Category) -> Tensor:
+    """Return the codes of a column's categories."""
     known = {value: code for code, value in enumerate(column.texts)}
     codes, problems = [], {}
     for row, value in series.items():

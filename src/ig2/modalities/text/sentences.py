@@ -199,6 +199,7 @@ class TextSubject(Subject):
 
 
 def are_close(tensor: Tensor, other: Tensor) -> bool:
+    """Return whether two outputs are alike but for rounding."""
     scale = max(1e-6, float(other.abs().max()))
     return torch.allclose(tensor, other, rtol=ALIKE, atol=ALIKE * scale)
 
@@ -272,10 +273,12 @@ def from_parts(
 
 
 def find_device(net: nn.Module) -> torch.device:
+    """Return where a network is."""
     return next((tensor.device for tensor in [*net.parameters(), *net.buffers()]), torch.device("cpu"))
 
 
 def move_ids(embedding: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return an embedding that takes ids from any device."""
     if not isinstance(embedding, nn.Module):
         return embedding
     return lambda ids: embedding(ids.to(find_device(embedding)))

@@ -140,6 +140,7 @@ def _try_embeddings(subject: TextSubject, model: nn.Module) -> tuple[int, bool]:
 
 
 def load_transformers(name: str) -> TextSubject:
+    """Return the subject of a classifier of transformers, by its name or folder."""
     transformers = import_extra("transformers", "text", f"the model transformers:{name}")
     try:
         with weights_only():
