@@ -92,7 +92,7 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
     for block in re.finditer(r"^( *)```python\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
         code = re.sub(f"(?m)^{block[1]}", "", block[2])
         lines = page.read_text(encoding="utf-8")[: block.start()].count("\n") + 1
-        exec(compile("\n" * lines + code, str(page), "exec"), names)
+        exec(compile("\n" * lines + code, str(page), "exec", dont_inherit=True), names)
 
 
 def test_every_sketch_is_at_least_python() -> None:
