@@ -20,7 +20,7 @@ from torch import nn
 
 import ig2 as library
 from ig2 import modalities
-from ig2.cli.methods import Choice
+from ig2.cli.methods import TypedMethod
 from ig2.explorer import Collection, WhatIf
 from ig2.question import COUNT
 from networks import data, refuses, seeded
@@ -102,7 +102,7 @@ def test_a_question_has_one_answer_through_every_door(ig2: Command, kind: str) -
     batch = subject.read(inputs)
     found: dict[str, dict[str, list[NDArray[Any]]]] = {}
     for name in METHODS:
-        choice = Choice(name, STEPS)
+        choice = TypedMethod(name, STEPS)
         method = choice(subject, batch)
         doors = found.setdefault(name, {})
         doors["Subject.explain"] = flatten(subject.explain(inputs, method, seed=SEED), kind)
@@ -130,7 +130,7 @@ def test_a_question_has_one_answer_through_every_door(ig2: Command, kind: str) -
 @pytest.mark.parametrize("name", METHODS)
 def test_tensors_have_one_answer_too(tmp_path: Path, name: str) -> None:
     net = seeded(lambda: nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)), 0).eval()
-    x, references, method = data(3, 5, seed=1), data(4, 5, seed=2), Choice(name, STEPS)(None, None)
+    x, references, method = data(3, 5, seed=1), data(4, 5, seed=2), TypedMethod(name, STEPS)(None, None)
     for given in (references, None):
         asked: dict[str, Any] = {"references": given, "seed": SEED}
         call = library.Question(**asked).pose(net, method, x)

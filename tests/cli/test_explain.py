@@ -17,6 +17,7 @@ from ig2.demo import photos as demo_photos
 from ig2.demo import tables
 from ig2.methods.catalogue import METHODS
 from ig2.modalities.table import modality
+from ig2.runs import planning
 
 FOR_ALL = [name for name, entry in METHODS.items() if not entry.for_images]
 CAMS = ("Grad-CAM", "LayerCAM", "HiResCAM")
@@ -305,8 +306,8 @@ def test_references_that_are_none(ig2):
         ("nowhere", "nowhere does not exist"),
         ("photo.png/x", "photo.png/x does not exist"),
         (photo, "nothing to contrast 'photo.png' with: each reference there is (1)"),
-        ("empty", "empty has no images"),
-        ("notes", "notes has no images"),
+        ("empty", "empty has no items"),
+        ("notes", "reads images, and the source has"),
         ("same", "nothing to contrast 'photo.png' with: each reference there is"),
     ):
         assert said in ig2.refused("explain", photo, "-m", "mine:small", "--references", references)
@@ -321,7 +322,8 @@ def test_references_of_text_and_of_tables_are_files(ig2):
     rows[10:].to_parquet("others.parquet")
     said = ig2("explain", "rows.csv", "-m", "iris", "--rows", "1", "--references", "others.parquet", "--steps", 2, "-o", "t")
     assert said.code == 0 and re.search(r"rather than (setosa|versicolor|virginica)\n", said.out)
-    assert "is a folder" in ig2.refused("explain", "--text", "Why?", "--references", ".")
+    refusal = ig2.refused("explain", "--text", "Why?", "--references", ".")
+    assert "no references can be chosen" in refusal and "may be the text" in refusal
 
 
 def test_fewer_references_than_asked_for_are_a_line(ig2):
@@ -410,12 +412,13 @@ def test_a_folder_is_explained_without_the_pictures_of_an_earlier_run(ig2):
     assert "one kind" in ig2.refused("explain", "deep", "--text", "Why?", code=2)
 
 
-def test_the_limit_of_a_folder_of_references_is_printed(ig2):
+def test_the_limit_of_a_folder_of_references_is_printed(ig2, monkeypatch):
     ig2.module()
-    for seed in range(61):
+    monkeypatch.setattr(planning, "POOL", 10)
+    for seed in range(15):
         ig2.photo(f"pool/{seed}.png", seed=seed + 1)
     said = ig2("explain", ig2.photo(), "-m", "mine:small", "--references", "pool", "--steps", 1)
-    assert "\n  1 images of pool: references are chosen from 60 of its 61 images" in said.out
+    assert "\n  5 images of the references: references are chosen from 10 of 15, evenly spaced" in said.out
 
 
 # -- in a browser ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from commands import page_data, summary
 from PIL import Image
 
 from ig2 import Attribution, ExpectedIG, IntegratedGradients, Question
-from ig2.cli import files
+from ig2.cli import explain, files, pages
 from ig2.modalities.modality import find
 
 
@@ -21,7 +21,8 @@ def test_the_files_hold_what_was_found(small, ig2):
     small("--compare", "expected-ig", "--out", "out")
     out = ig2.folder / "out"
     assert sorted(path.name for path in out.iterdir()) == [
-        "expected-ig.safetensors", "ig2.safetensors", "photo.png", "report.html", "summary.json",
+        "expected-ig.safetensors", "ig2.safetensors", "photo.png", "report.html", "store",
+        "summary.json",
     ]  # fmt: skip
     found = summary(out)
     (entry,) = found["inputs"]
@@ -85,9 +86,9 @@ def test_an_output_folder_holds_one_run_and_what_is_not_of_a_run_stays(small, ig
     os.utime("out/other.png", (2e9, 2e9))
     photo = ig2.photo("third.png", seed=1)
     assert ig2("explain", photo, "--model", "mine:small", "--steps", 1, "--out", "out").code == 0
-    kept = ["ig2.safetensors", "link", "mine.png", "other.png", "report.html", "summary.json", "third.png"]
+    kept = ["ig2.safetensors", "link", "mine.png", "other.png", "report.html", "store", "summary.json", "third.png"]
     assert sorted(os.listdir("out")) == kept and Path("precious").exists()
-    assert summary(Path("out"))["files"] == ["ig2.safetensors", "report.html", "summary.json", "third.png"]
+    assert summary(Path("out"))["files"] == ["ig2.safetensors", "report.html", "store", "summary.json", "third.png"]
 
 
 def test_a_file_of_the_users_is_never_replaced(small, ig2):
@@ -109,7 +110,7 @@ def test_whoever_may_read_other_files_may_read_these(small):
     small("--out", "out")
     Path("other").write_text("")
     usual = Path("other").stat().st_mode
-    assert [path.name for path in Path("out").iterdir() if path.stat().st_mode != usual] == []
+    assert [path.name for path in Path("out").iterdir() if path.is_file() and path.stat().st_mode != usual] == []
 
 
 def test_after_a_failure_the_files_of_the_earlier_run_are_there(small, ig2, monkeypatch):
@@ -119,7 +120,7 @@ def test_after_a_failure_the_files_of_the_earlier_run_are_there(small, ig2, monk
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files, "write_report", fail)
+    monkeypatch.setattr(explain, "write_report", fail)
     said = small("--out", "out", "--rule", "shared")
     assert said.code == 1 and said.error == "out cannot be written to: No space left on device"
     assert ig2.files() == before
@@ -127,7 +128,7 @@ def test_after_a_failure_the_files_of_the_earlier_run_are_there(small, ig2, monk
 
 def test_folders_are_made_and_after_a_failure_unmade(small, ig2, monkeypatch):
     Path("there").mkdir()
-    monkeypatch.setattr(files, "write_pictures_and_numbers", lambda *_: 1 / 0)
+    monkeypatch.setattr(pages.Pages, "describe", lambda *_: 1 / 0)
     before = ig2.files()
     assert small("--out", "there/a/b").code == 1
     assert ig2.files() == before  # with the folder that was there before

@@ -15,7 +15,7 @@ from commands import page_data, summary
 import ig2 as library
 from browsing import open_browser, open_screen, ready
 from ig2 import Attribution
-from ig2.cli import explain, files, many
+from ig2.cli import explain, files, pages
 from ig2.demo import tables
 from ig2.errors import IG2Error
 from ig2.modalities.image.modality import Images
@@ -168,6 +168,7 @@ def test_an_output_folder_holds_one_run_of_many_or_few(ig2, photos):
         "ig2.safetensors",
         "mine.txt",
         "report.html",
+        "store",
         "summary.json",
     ]
     Path("own/store").mkdir(parents=True)
@@ -178,7 +179,7 @@ def test_a_full_disk_is_no_fault_of_the_inputs(ig2, photos, monkeypatch):
     def fail(path, content):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(many, "write_file", fail)
+    monkeypatch.setattr(pages, "write_file", fail)
     assert "No space left" in ig2.refused(*COMMAND, "-o", "out")
 
 

@@ -18,7 +18,7 @@ from rich.progress import Progress
 from torch import nn
 
 from ig2 import Attribution, modalities
-from ig2.cli import explain, files, output
+from ig2.cli import files, output, results
 from ig2.demo import tables
 
 ESCAPE = "\x1b"
@@ -48,12 +48,13 @@ def test_what_is_printed_is_the_result_in_columns_and_nothing_else(small):
     assert told["Gradient"] == "has no baseline, so its sum stands for nothing"
     assert told["finer"] == "--steps 4 --count 4, for 4 times as long"
     assert told["picture"] == "out/photo.png"
-    assert [line[:14].strip() for line in rest.splitlines()] == ["numbers", "", "", "", "report"]
+    assert [line[:14].strip() for line in rest.splitlines()] == ["numbers", "", "", "", "", "report"]
     paths = [line[14:] for line in rest.splitlines()]
     assert paths == [
-        "out/summary.json", "out/ig2.safetensors", "out/ig.safetensors", "out/gradient.safetensors", "out/report.html",
+        "out/summary.json", "out/ig2.safetensors", "out/ig.safetensors", "out/gradient.safetensors", "out/store",
+        "out/report.html",
     ]  # fmt: skip
-    assert all(Path(path).is_file() for path in (told["picture"], *paths))
+    assert all(Path(path).exists() for path in (told["picture"], *paths))
 
 
 def test_a_large_residual_says_what_to_type_and_typing_it_helps(small):
@@ -243,17 +244,17 @@ def test_the_answer_is_on_the_terminal(ig2, monkeypatch):
 
 
 def test_a_long_run_says_how_long_before_it_begins(small, monkeypatch):
-    monkeypatch.setattr(explain, "LONG", 0.0)
+    monkeypatch.setattr(results, "LONG", 0.0)
     assert re.fullmatch(r"ig2: about 0 s\n", small("--compare", "ig,gradient").err)
     assert re.fullmatch(r"ig2: about \d+ s\n", small("--method", "turns", "--count", 4).err)  # no references to save
     assert "--count 2" in small("--count", 4).err
     assert small("--quiet").err == ""
     costs = {19.0: "", 80.0: "about 80 s; --count 2 for a quick look", 100.0: "about 2 min", 9000.0: "about 2 h"}
-    monkeypatch.setattr(explain, "LONG", 20.0)
+    monkeypatch.setattr(results, "LONG", 20.0)
     lines = []
-    monkeypatch.setattr(explain, "print_error", lines.append)
+    monkeypatch.setattr(results, "print_error", lines.append)
     for seconds in costs:
-        explain.announce_cost(seconds, 4 if seconds < 90 else 2)
+        results.announce_cost(seconds, 4 if seconds < 90 else 2)
     assert lines == [line for line in costs.values() if line]
 
 
@@ -318,7 +319,7 @@ def test_a_reader_that_leaves_changes_neither_the_files_nor_the_code(ig2, closed
         said = subprocess.run(command, shell=True, **streams, text=True, cwd=ig2.folder)
         assert (said.returncode, said.stderr or "") == (code, "")
     os.close(write)
-    assert len(list(Path("out").iterdir())) == 4
+    assert len(list(Path("out").iterdir())) == 5
 
 
 def test_an_unknown_backend_of_matplotlib_does_not_matter(ig2):

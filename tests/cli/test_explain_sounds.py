@@ -95,7 +95,7 @@ def test_a_folder_of_sounds_is_explained_few_or_many(ig2, sounds, monkeypatch):
         (("explain", "in/0.wav", "--model", "hearing:build", "--method", "gradcam"), "images"),
         (("explain", "in/0.wav", "--model", "hearing:build", "--scale", "3"), "--scale"),
         (("explain", "in/none.wav", "--model", "hearing:build"), "does not exist"),
-        (("explain", "in/0.wav", "--model", "hearing:build", "--references", "hearing.py"), "WAV|sound"),
+        (("explain", "in/0.wav", "--model", "hearing:build", "--references", "hearing.py"), "no items: .*signals"),
     ],
 )
 def test_what_does_not_fit_is_one_line(ig2, sounds, arguments, keyword):

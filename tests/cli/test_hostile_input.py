@@ -19,6 +19,7 @@ from PIL import Image
 
 from ig2 import Attribution
 from ig2.cli import files as cli_files
+from ig2.cli import pages
 from ig2.demo import tables
 
 
@@ -157,7 +158,7 @@ def test_bad_references_are_skipped_and_listed(ig2):
 def test_where_nothing_good_is_left_the_first_reason_is_given(ig2):
     ig2.module()
     Path("empty.png").write_bytes(b"")
-    assert "none of 2 inputs" in ig2.refused("explain", "empty.png", "nowhere.png", "-m", "mine:small", "--skip-bad")
+    assert "none of 2 items" in ig2.refused("explain", "empty.png", "nowhere.png", "-m", "mine:small", "--skip-bad")
     assert "0 bytes" in ig2.refused("explain", "empty.png", "-m", "mine:small", "--skip-bad")
 
 
@@ -190,8 +191,10 @@ def test_bad_rows_are_skipped_and_listed(ig2, iris):
     assert reasons["row 5"] == "row 5, column 'petal length (cm)': 'much' is not a finite number"
     pool = tables.example_rows("iris", 30).to_csv(index=False)
     Path("pool.csv").write_text(pool + "1,2,,4\n")
-    assert "row 31" in ig2.refused("explain", "rows.csv", "-m", "iris", "--rows", 1, "--references", "pool.csv")
-    assert list(skipped(ig2, "rows.csv", "-m", "iris", "--rows", "1", "--references", "pool.csv")[1]) == ["reference row 31"]
+    assert "pool.csv:31" in ig2.refused("explain", "rows.csv", "-m", "iris", "--rows", 1, "--references", "pool.csv")
+    assert list(skipped(ig2, "rows.csv", "-m", "iris", "--rows", "1", "--references", "pool.csv")[1]) == [
+        "reference pool.csv:31"
+    ]
     Path("other.csv").write_text("a,b\n1,2\n")
     assert "lacks 4 of 4 columns" in ig2.refused("explain", "other.csv", "-m", "iris", "--skip-bad")
 
@@ -597,7 +600,7 @@ def test_a_disk_that_is_full(ig2, monkeypatch, full_at):
     asked = ("explain", photo, "-m", "mine:small", "--steps", 1, "-o", "new/out")
     if full_at == "numbers":  # pictures are the larger files, and come first
         monkeypatch.setattr(cli_files, "draw_input", lambda *_: Image.new("1", (1, 1)))
-        monkeypatch.setattr(Image.Image, "savefig", lambda self, path, **_: self.save(path), raising=False)
+        monkeypatch.setattr(Image.Image, "savefig", lambda self, path, **_: self.save(path, "png"), raising=False)
     files = ig2.files()
     with small_disk(60_000 if full_at == "report" else 1_000):
         said = ig2(*asked)
@@ -620,6 +623,6 @@ def test_the_check_that_nothing_is_left_can_fail(ig2, monkeypatch):
     ig2.module()
     photo = ig2.photo()
     monkeypatch.setattr(cli_files.shutil, "rmtree", lambda *_, **__: None)
-    monkeypatch.setattr(cli_files, "write_pictures_and_numbers", lambda draft, *_: (draft / "half").write_text("") or 1 / 0)
+    monkeypatch.setattr(pages.Pages, "describe", lambda self, *_: (self.folder / "half").write_text("") or 1 / 0)
     with pytest.raises(AssertionError):
         ig2.refused("explain", photo, "-m", "mine:small", "--steps", 1)

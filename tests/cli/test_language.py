@@ -94,7 +94,7 @@ def test_a_run_has_a_precision_too(ig2: Any, folder: str) -> None:
 
 
 def test_precision_and_the_time_told_before(ig2: Any, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ig2.cli.explain.LONG", 0.0)
+    monkeypatch.setattr("ig2.cli.results.LONG", 0.0)
     call = ("explain", "--lm", folder, "--prompt", "In Germany people speak", "--precision", "bfloat16")
     said = ig2(*call, "--out", "half")
     assert said.code == 0 and "about " in said.err

@@ -12,7 +12,7 @@ import torch
 from limits import HANGS
 
 import ig2 as library
-from ig2.cli.methods import Choice
+from ig2.cli.methods import TypedMethod
 from ig2.cli.options import ServeOptions
 from ig2.cli.serve import find_method, find_model, prepare_whatif
 from ig2.errors import InputError
@@ -58,7 +58,7 @@ def test_a_run_notes_what_was_typed_and_what_if_takes_it(ig2):
     assert "--model mine:small" in ig2.refused("serve", "store", "--what-if", code=2)  # code, which a store may not name
     whatif = prepare_whatif(ServeOptions(stores=(ig2.folder / "store",), model="mine:small"))(Collection(["store"]))
     asked = whatif.plan.question
-    assert (whatif.plan.method, type(asked.references).__name__) == (Choice("ig2", 3), "Zeros")
+    assert (whatif.plan.method, type(asked.references).__name__) == (TypedMethod("ig2", 3), "Zeros")
     assert whatif.describe()["notes"] == []
     tiny(ig2.folder / "made", ["x"], [1.0])
     assert "--method" in ig2.refused("serve", "made", "--what-if", code=2)
@@ -95,7 +95,7 @@ def test_what_was_typed_is_added_to_a_store_that_lacks_it(tmp_path):
 def test_the_command_takes_method_and_model_from_the_store(tmp_path):
     subject, frame = make_patients()
     frame.head(3).to_csv(tmp_path / "rows.csv", index=False)
-    library.run(str(tmp_path / "rows.csv"), subject, Choice("expected-ig", 8, "gauss"), tmp_path / "store", device="cpu")
+    library.run(str(tmp_path / "rows.csv"), subject, TypedMethod("expected-ig", 8, "gauss"), tmp_path / "store", device="cpu")
     manifest = library.open(tmp_path / "store").manifest
     assert find_method(ServeOptions(stores=(tmp_path / "store",)), manifest) == "expected-ig"
     assert find_method(ServeOptions(method="ig"), manifest) == "ig"
@@ -115,11 +115,11 @@ def test_the_command_prepares_a_model(tmp_path):
     frame = pandas.DataFrame([[5.1, 3.5, 1.4, 0.2], [6.2, 2.9, 4.3, 1.3]])
     frame.columns = ["sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)"]
     frame.to_csv(tmp_path / "iris.csv", index=False)
-    library.run(str(tmp_path / "iris.csv"), "iris", Choice("ig2", 6), tmp_path / "store", count=4, device="cpu")
+    library.run(str(tmp_path / "iris.csv"), "iris", TypedMethod("ig2", 6), tmp_path / "store", count=4, device="cpu")
     options = ServeOptions(stores=(tmp_path / "store",), model="iris", count=2, target="virginica", device="cpu")
     whatif = prepare_whatif(options)(Collection([tmp_path / "store"]))
     asked = whatif.plan.question
-    assert (asked.count, asked.target, whatif.plan.method) == (2, 2, Choice("ig2", 6))
+    assert (asked.count, asked.target, whatif.plan.method) == (2, 2, TypedMethod("ig2", 6))
     assert (whatif.describe()["method"], whatif.describe()["notes"]) == ("ig2", [])
     *_, last, _ = whatif.ask(Request({name: str(frame[name][0]) for name in frame}), lambda *_: None)
     assert last["target"] == "virginica"

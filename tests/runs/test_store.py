@@ -407,7 +407,7 @@ def photo_store(photos: Path, subject: ig2.modalities.image.ImageSubject, tmp_pa
     values = ig2.Grid(2, 2)
     store = ig2.run(photos, subject, ig2.IG2(2), tmp_path / "seen", count=2, values=values, gradcf=True)
     typed = {"model": None, "method": "ig2", "steps": 2, "rule": None, "references": None}
-    made = {**store.manifest["fingerprint"], "method": {"type": "Choice", "name": "ig2", "steps": 2, "rule": None}}
+    made = {**store.manifest["fingerprint"], "method": {"type": "TypedMethod", "name": "ig2", "steps": 2, "rule": None}}
     files.write_json(store.folder / "manifest.json", {**store.manifest, "fingerprint": made, "command": typed})
     return ig2.open(store.folder)
 

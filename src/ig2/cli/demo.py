@@ -10,8 +10,9 @@ import ig2
 from ig2 import modalities, plots
 from ig2._utils.digests import key_of
 from ig2.cli import files
-from ig2.cli.explain import Explanation, attribute, build_content
-from ig2.cli.output import INDENT, name_command, open_console, print_line, print_path, show_progress
+from ig2.cli.methods import make_method
+from ig2.cli.output import INDENT, Watch, name_command, open_console, print_line, print_path, show_progress
+from ig2.cli.pages import Explained, answer
 from ig2.demo import photos as demo_photos
 from ig2.errors import InputError, import_extra
 from ig2.methods.catalogue import METHODS
@@ -56,11 +57,11 @@ def run(
         watch("models")
         sees, reads = modalities.image.load("efficientnet-lite0"), modalities.image.load("digits")
         parts = [
-            attribute(Inquiry(Question(), sees.keep()), _photos(sees, photos), SHOWN, watch, steps),
-            attribute(Inquiry(Question(count=8), reads.keep()), _digits(reads, digits), SHOWN, watch, 5 * steps),
+            _explain(Question(), sees, _photos(sees, photos), watch, steps),
+            _explain(Question(count=8), reads, _digits(reads, digits), watch, 5 * steps),
         ]
         watch("pictures")
-        pages = [build_content(part, "", 0) for part in parts]
+        pages = [part.build(0) for part in parts]
         content = Content(
             "Which parts of these pictures did the networks go by?",
             f"{sees.name} (photos), {reads.name} (digits)",
@@ -96,7 +97,14 @@ def run(
     print_line(console, "explorer", command, width, fold=False)
 
 
-def _write_store(folder: Path, name: str, source: Source, parts: Sequence[Explanation]) -> None:
+def _explain(question: Question, subject: ImageSubject, batch: Batch, watch: Watch, steps: int) -> Explained:
+    """Explain a batch by all methods."""
+    inquiry = Inquiry(question, subject.keep())
+    methods = ((entry.title, make_method(entry, subject, batch, steps, None)) for entry in SHOWN)
+    return answer({title: inquiry.pose(method, batch) for title, method in methods}, watch)
+
+
+def _write_store(folder: Path, name: str, source: Source, parts: Sequence[Explained]) -> None:
     """Write the maps of one method as `ig2 run` would, one row for each picture."""
     rows, method = list[Row](), METHODS[name]
     for part in parts:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ig2
 from ig2._utils.files import check_regular
@@ -23,9 +23,6 @@ from ig2.report import Content, InputView, SkippedView
 from ig2.report import write as write_report
 from ig2.report.figures import draw_figure
 from ig2.views import Bars
-
-if TYPE_CHECKING:
-    from ig2.cli.explain import Explanation
 
 REPORT, SUMMARY = "report.html", "summary.json"
 DETAILS, PICTURES, STORE = FOLDERS = ("report-files", "pictures", "store")  # of a run with many inputs
@@ -139,23 +136,6 @@ def _slug(name: str) -> str:
 # -- content -----------------------------------------------------------------------------------------------------------
 
 
-def write_pictures_and_numbers(
-    draft: Path, folder: Path, explanation: Explanation, content: Content, pictures: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Write the pictures and numbers of all inputs into a draft of the folder; return what the summary says of each."""
-    numbers = name_numbers(explanation.methods)
-    with name_folder_in_errors(folder):
-        for view, name in zip(content.inputs, pictures, strict=True):
-            figure = draw_input(view, content.scale, explanation.subject.scale)
-            figure.savefig(draft / name, bbox_inches="tight", dpi=150)
-        for title, name in numbers.items():
-            explanation.attributions[title].save(draft / name)
-    return [
-        summarise_methods(explanation, content, i, name, {title: {"file": file, "row": i} for title, file in numbers.items()})
-        for i, name in enumerate(pictures)
-    ]
-
-
 def write_report_and_summary(
     draft: Path, folder: Path, content: Content, inputs: list[dict[str, Any]], settings: dict[str, Any]
 ) -> None:
@@ -200,15 +180,12 @@ def summarise(view: InputView) -> dict[str, Any]:
     }
 
 
-def summarise_methods(
-    explanation: Explanation, content: Content, i: int, picture: str, numbers: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
+def summarise_methods(view: InputView, target: int, picture: str, numbers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return what is known of one input, with each method's numbers and where its map is, which `numbers` say by its title."""
-    view, target = content.inputs[i], next(iter(explanation.attributions.values())).target
     copied = ("output", "baseline_output", "residual", "trust", "arrival", "reference_output")
     return {
         **summarise(view),
-        "class": int(target[i]),
+        "class": target,
         "picture": picture,
         **({"parts": parts} if (parts := view.view.name_parts()) else {}),
         **({"cells": view.view.cells} if isinstance(view.view, Bars) else {}),

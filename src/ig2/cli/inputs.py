@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ig2._utils.files import check_regular, list_folder
 from ig2._utils.suggestions import ChoiceError
-from ig2.errors import InputError, format_count, reason
-from ig2.modalities.base import Batch, Subject
+from ig2.errors import InputError, reason
+from ig2.modalities.base import Subject
 from ig2.modalities.modality import Modality, guess, list_modalities
 from ig2.modalities.samples import SampleList
 from ig2.modalities.text.modality import TEXTS
 from ig2.report import SkippedView
 
-MOST_REFERENCES = 60  # files of a folder that references are chosen from; more are reported as skipped
-NO_ANSWER = "the model's answer is not a finite number"
 Skipped = tuple[SkippedView, ...]
 
 
@@ -72,57 +69,6 @@ def open_inputs(subject: Subject, files: Sequence[Path], texts: Sequence[str], r
         return inputs, ()
     reason = f"only the first {count} rows are explained by default: for these, add --rows {count + 1}:{total}"
     return inputs, (SkippedView(f"rows {count + 1} to {total}", reason),)
-
-
-def read_references(subject: Subject, source: Path, seed: int, skip_bad: bool = False) -> tuple[Batch, Skipped]:
-    """Return the user's references, and which were skipped."""
-    inputs, total = subject.modality.open_pool(subject, source, MOST_REFERENCES, seed)
-    unread: Skipped = ()
-    if len(inputs.chosen) < total:
-        nouns, count = subject.modality.nouns, len(inputs.chosen)
-        reason = f"references are chosen from {count} of its {total:,} {nouns}, taken evenly from all sub-folders"
-        unread = (SkippedView(f"{total - count:,} {nouns} of {source}", reason),)
-    batch, bad = read_all(subject, replace(inputs, names=[f"reference {name}" for name in inputs.names]), skip_bad)
-    return batch, unread + bad
-
-
-def read_all(subject: Subject, inputs: SampleList, skip_bad: bool) -> tuple[Batch, Skipped]:
-    """Read inputs, so that a bad one is found before time is spent on the others; return them, and which were skipped."""
-    batch, problems = _read_some(subject, inputs, skip_bad)
-    if batch is None:
-        raise InputError(
-            f"none of {format_count(len(problems), 'input')} can be explained; the first error: {next(iter(problems.values()))}"
-        )
-    return batch, tuple(SkippedView(inputs.names[number], problems[number]) for number in sorted(problems))
-
-
-def _read_some(subject: Subject, inputs: SampleList, skip_bad: bool) -> tuple[Batch | None, dict[int, str]]:
-    """Read all inputs; or skip those that cannot be read and those for which the model's answer is not finite.
-
-    Returns:
-        The others, if there are any, and what is wrong with each that was skipped, by its index.
-    """
-    problems: dict[int, str] = {}
-    while True:
-        left = [number for number in inputs.chosen if number not in problems]
-        if problems and not left:
-            return None, problems
-        try:
-            batch = inputs.read(left)
-        except InputError as error:
-            bad = inputs.find_bad(error, left)
-            if len(inputs.chosen) == 1 or not bad:
-                raise
-            if not skip_bad:
-                raise InputError(f"{error} (--skip-bad skips it)") from error
-            problems |= bad
-            continue
-        if not skip_bad:
-            return batch, {}
-        sound = subject.predict(batch).isfinite().all(dim=1).tolist()
-        if all(sound):
-            return batch, problems
-        problems |= {number: NO_ANSWER for number, has_answer in zip(left, sound, strict=True) if not has_answer}
 
 
 def parse_rows(wanted: str, total: int) -> list[int]:

@@ -17,11 +17,12 @@ from ig2 import modalities
 from ig2._utils.devices import find_device
 from ig2._utils.suggestions import ChoiceError
 from ig2.cli import files
-from ig2.cli.explain import FINER, announce_cost, list_versions
 from ig2.cli.inputs import check_exists
-from ig2.cli.methods import Choice, find_methods, find_rule, rule_for
+from ig2.cli.methods import TypedMethod, find_methods, find_rule, rule_for
 from ig2.cli.options import ExplainOptions
 from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, print_verdict, show_progress
+from ig2.cli.pages import list_versions
+from ig2.cli.results import FINER, announce_cost
 from ig2.cli.streams import one_line
 from ig2.methods.catalogue import METHODS, Entry, Facts
 from ig2.modalities.text.modality import TEXTS, read_lines
@@ -41,8 +42,9 @@ def run(options: ExplainOptions) -> None:
     (named,) = find_methods([options.method or type(modalities.language.LanguageModel.default_method).__name__.lower()], TEXTS)
     rule = find_rule(options.rule, [named])
     prepare = ig2.Preparation(precision=options.precision)
-    if options.references is not None:
-        check_exists(options.references)
+    listed = None if options.references is None else Path(options.references)
+    if listed is not None:
+        check_exists(listed)
     with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
         watch("model")
         model = modalities.language.load(options.lm).to(find_device(options.device))
@@ -50,9 +52,7 @@ def run(options: ExplainOptions) -> None:
         pair: Any = options.rather_than
         if pair is not None and options.chat:
             pair = [{"role": "user", "content": pair}]
-        rather_than = (
-            modalities.language.OtherPrompts(*read_lines(options.references)) if options.references is not None else pair
-        )
+        rather_than = modalities.language.OtherPrompts(*read_lines(listed)) if listed is not None else pair
         method = _make_method(named, options.steps, rule, model.read(prompt).word)
         numbers = f"{named.name}.safetensors"
         files.check_replaceable(options.out, [files.REPORT, files.SUMMARY, PICTURE, numbers])
@@ -90,7 +90,7 @@ def run(options: ExplainOptions) -> None:
 
 
 @dataclass(frozen=True)
-class PromptChoice(Choice):
+class TypedPromptMethod(TypedMethod):
     """A method as it was typed, made for each prompt of a run."""
 
     def __call__(self, subject: modalities.language.LanguageModel, batch: modalities.language.Prompt) -> ig2.Method:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Choice:
+class TypedMethod:
     """A method as it was typed, made for each batch of a run."""
 
     name: str
@@ -31,7 +31,8 @@ class Choice:
 
     def __call__(self, subject: Any, batch: Any) -> ig2.Method:
         entry = METHODS[self.name]
-        return make_method(entry, subject, batch, self.steps, find_rule(self.rule, [entry]))
+        rule = find_rule(self.rule, [entry]) if entry.takes_rule else None
+        return make_method(entry, subject, batch, self.steps, rule)
 
 
 def make_method(

@@ -18,6 +18,8 @@ from ig2.modalities.models import MODELS
 
 FIGURES_OF_COLUMNS = ("beeswarm", "importance", "waterfall", "dependence")
 LANGUAGE = "Language models"  # the panel of the help for --lm
+# of the options, what `ig2 serve --what-if` finds the model by
+TYPED = ("model", "method", "steps", "rule", "references")
 
 
 def argument(help: str, metavar: str, default: Any = MISSING, complete: Completion = ()) -> Any:
@@ -123,11 +125,53 @@ class ModelOptions:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class AskingOptions(ModelOptions, RunOptions, TerminalOptions):
+    """The options of every command that asks a method why a model says what it says."""
+
+    lm: str | None = option(
+        None,
+        "A language model: a Hugging Face name or folder, a .gguf file, or [bold]smollm2[/bold] from the lm-demo extra. "
+        "--target and --against are then continuations of the prompt, such as ' Paris'; of a source of prompts, columns "
+        "target, against and rather_than set these for each prompt.",
+        metavar="NAME",
+        panel=LANGUAGE,
+        complete=("smollm2",),
+    )
+    precision: Literal["float32", "tf32", "bfloat16", "float16"] | None = option(
+        None,
+        "The precision of the model's arithmetic: float32, tf32, bfloat16 or float16; paths and sums are not affected. "
+        "Default: that of its weights.",
+        panel=LANGUAGE,
+    )
+    method: str | None = option(
+        None,
+        "The method; see below. Default: ig2, and strata before it where photos of 96 pixels or more are explained one by "
+        "one; deepshap for a language model.",
+        complete=METHODS,
+    )
+    rule: str | None = option(
+        None,
+        f"The rule that turns gradients along a path into attributions: {', '.join(RULES)}. Default: the method's own.",
+        complete=RULES,
+    )
+    references: str | None = option(
+        None,
+        "The references: a source to choose them from, such as a folder of photos, a .txt file of sentences or a table; zeros, "
+        "white, blurred or farthest; or a module:function that returns a strategy. Default: those that come with the model.",
+        metavar="SOURCE",
+    )
+    count: int | None = option(
+        None, "The number of references per input. Default: 4, or all if there are fewer.", bounds=(1, 1000)
+    )
+    steps: int = option(50, "The number of steps along each path.", bounds=(1, 10_000))
+
+
 # -- of each command ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
+class ExplainOptions(AskingOptions):
     """The options of `ig2 explain`."""
 
     files: tuple[Path, ...] = argument(
@@ -140,14 +184,6 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
         "or all lines.",
         panel=None,
     )
-    lm: str | None = option(
-        None,
-        "A language model: a Hugging Face name or folder, a .gguf file, or [bold]smollm2[/bold] from the lm-demo extra. "
-        "--target and --against are then continuations of the prompt, such as ' Paris'.",
-        metavar="NAME",
-        panel=LANGUAGE,
-        complete=("smollm2",),
-    )
     prompt: str | None = option(None, "The text for the language model to continue.", metavar="TEXT", panel=LANGUAGE)
     rather_than: str | None = option(
         None, "A reference prompt to compare with, aligned word by word.", "--rather-than", metavar="TEXT", panel=LANGUAGE
@@ -156,27 +192,11 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
         None, "Generate up to this many tokens and explain each of them.", panel=LANGUAGE, bounds=(1, 1000)
     )
     chat: bool = option(False, "Put the prompt into the model's chat template, as a user message.", panel=LANGUAGE)
-    precision: Literal["float32", "tf32", "bfloat16", "float16"] | None = option(
-        None,
-        "The precision of the model's arithmetic: float32, tf32, bfloat16 or float16; paths and sums are not affected. "
-        "Default: that of its weights.",
-        panel=LANGUAGE,
-    )
-    method: str | None = option(
-        None,
-        "The method; see below. Default: ig2; strata and ig2 for photos of 96 pixels or more; deepshap for a language model.",
-        complete=METHODS,
-    )
     compare: str | None = option(
         None,
         "Other methods to show beside it, separated by commas: ig,expected-ig,guided-ig.",
         metavar="METHODS",
         complete=_complete_methods,
-    )
-    rule: str | None = option(
-        None,
-        f"The rule that turns gradients along a path into attributions: {', '.join(RULES)}. Default: the method's own.",
-        complete=RULES,
     )
     at: str | None = option(
         None,
@@ -191,23 +211,13 @@ class ExplainOptions(ModelOptions, RunOptions, TerminalOptions):
         metavar="PIXELS",
         bounds=(0, 1000),
     )
-    references: Path | None = option(
-        None,
-        "Where to take references from: a folder of photos or sounds, a .txt file of sentences, or a table. Default: those "
-        "that come with the model.",
-        metavar="PATH",
-    )
-    count: int | None = option(
-        None, "The number of references per input. Default: 4, or all if there are fewer.", bounds=(1, 1000)
-    )
-    steps: int = option(50, "The number of steps along each path.", bounds=(1, 10_000))
     out: Path = out_option("ig2-out")
     open_report: bool = option(False, "Open the report in the browser.", "--open", panel=None)
     skip_bad: bool = option(False, "Skip files, rows and sentences that cannot be explained, and list them.", panel=None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
+class RunCommandOptions(AskingOptions):
     """The options of `ig2 run`."""
 
     source: str = argument(
@@ -237,41 +247,6 @@ class RunCommandOptions(ModelOptions, RunOptions, TerminalOptions):
     metrics: str | None = option(
         None, "Metrics to compute for every item, separated by commas: insertion,deletion.", metavar="METRICS", panel=None
     )
-    lm: str | None = option(
-        None,
-        "A language model, for a source of prompts: a Hugging Face name or folder, a .gguf file, or [bold]smollm2[/bold]. "
-        "Optional columns target, against and rather_than set these for each prompt.",
-        metavar="NAME",
-        panel=LANGUAGE,
-        complete=("smollm2",),
-    )
-    precision: Literal["float32", "tf32", "bfloat16", "float16"] | None = option(
-        None,
-        "The precision of the model's arithmetic: float32, tf32, bfloat16 or float16; paths and sums are not affected. "
-        "Default: that of its weights.",
-        panel=LANGUAGE,
-    )
-    method: str | None = option(
-        None,
-        "The method; see [bold]ig2 explain --help[/bold]. Default: ig2, or deepshap for a language model.",
-        complete=METHODS,
-    )
-    rule: str | None = option(
-        None,
-        "The rule that turns gradients along a path into attributions; see [bold]ig2 explain --help[/bold]. Default: the "
-        "method's own.",
-        complete=RULES,
-    )
-    references: str | None = option(
-        None,
-        "The references: a source to choose them from; zeros, white, blurred or farthest; or a module:function that returns a "
-        "strategy. Default: those that come with the model.",
-        metavar="SOURCE",
-    )
-    count: int | None = option(
-        None, "The number of references per item. Default: 4, or all if there are fewer.", bounds=(1, 1000)
-    )
-    steps: int = option(50, "The number of steps along each path.", bounds=(1, 10_000))
     batch: int | None = option(
         None, "The number of items to explain at once. Default: depends on the kind of data.", bounds=(1, 100_000)
     )

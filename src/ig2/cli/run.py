@@ -12,10 +12,10 @@ from typing import Any
 
 import ig2
 from ig2._utils.suggestions import ChoiceError, suggest
-from ig2.cli.explain import parse_against
-from ig2.cli.methods import Choice, check_gradients, find_methods, find_rule
+from ig2.cli.asking import parse_question
+from ig2.cli.methods import TypedMethod, check_gradients, find_methods, find_rule
 from ig2.cli.models import load_model
-from ig2.cli.options import RunCommandOptions, StatusOptions
+from ig2.cli.options import TYPED, RunCommandOptions, StatusOptions
 from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, report_rate, show_progress
 from ig2.cli.streams import print_error
 from ig2.errors import format_count
@@ -23,11 +23,10 @@ from ig2.groups import Groups
 from ig2.methods.catalogue import METHODS
 from ig2.metrics import Metric
 from ig2.modalities.base import Subject
-from ig2.modalities.loading import load_function, load_network
+from ig2.modalities.loading import load_network
 from ig2.modalities.modality import TENSORS, find
 from ig2.modalities.text.modality import TEXTS
 from ig2.question import Question
-from ig2.references.base import References
 from ig2.runs import Cluster, Source, Store, find_source
 from ig2.runs.files import PROGRESS
 
@@ -35,9 +34,6 @@ METRICS = {
     "insertion": "Insertion", "deletion": "Deletion", "infidelity": "Infidelity", "faithfulness": "Faithfulness",
     "monotonicity": "Monotonicity", "completeness": "Completeness",
 }  # fmt: skip
-REFERENCES = {"zeros": "Zeros", "white": "White", "blurred": "BlurredExplicand", "farthest": "MaximalDistance"}
-# of the options, what `ig2 serve --what-if` finds the model by
-TYPED = ("model", "method", "steps", "rule", "references")
 WIDTH = 18  # of the labels
 SHOWN = 5  # items of a list
 SHOWN_ERRORS = 8  # of a kind
@@ -62,29 +58,14 @@ def run(options: RunCommandOptions) -> None:
         find_rule(options.rule, [named])
         if isinstance(model, Subject):
             check_gradients([named], model)
-        against: Any = "auto" if options.against is None else options.against
-        if isinstance(model, Subject) and options.against is not None:
-            against = parse_against(model, options.against)
-        store = _run(
-            options,
-            watch,
-            source,
-            model,
-            Choice(options.method, options.steps, options.rule),
-            Question(
-                None if options.target == "auto" else _parse_target(model, options.target),
-                against,
-                find_references(options.references),
-                options.count,
-                options.seed,
-            ),
-        )
+        method = TypedMethod(options.method, options.steps, options.rule)
+        store = _run(options, watch, source, model, method, parse_question(options, model))
     print_store(store)
 
 
 def _run_language(options: RunCommandOptions) -> None:
     from ig2 import modalities
-    from ig2.cli.language import PromptChoice
+    from ig2.cli.language import TypedPromptMethod
 
     assert options.lm is not None
     for name in ("model", "size", "bounds", "mean", "std", "classes"):
@@ -99,14 +80,8 @@ def _run_language(options: RunCommandOptions) -> None:
             watch,
             find_source(options.source, id=options.id, label=options.label, skip=options.out),
             modalities.language.load(options.lm),
-            PromptChoice(method, options.steps, options.rule),
-            Question(
-                None if options.target == "auto" else options.target,
-                {None: "auto", "others": None}.get(options.against, options.against),
-                options.references,
-                options.count,
-                options.seed,
-            ),
+            TypedPromptMethod(method, options.steps, options.rule),
+            parse_question(options, None),
             prepare=True if options.precision is None else ig2.Preparation(precision=options.precision),
         )
     print_store(store)
@@ -238,16 +213,6 @@ def _load(options: RunCommandOptions, source: Source) -> Any:
     return load_model(options, modality, [Path(options.source)])
 
 
-def _parse_target(model: Any, wanted: str) -> int:
-    if isinstance(model, Subject):
-        return model.index(wanted)
-    if not wanted.isdecimal():
-        raise ChoiceError(
-            f"--target {wanted!r} is not a number, and the classes of a bare network have numbers, no names: give one"
-        )
-    return int(wanted)
-
-
 def parse_values(wanted: str | None) -> Any:
     """Return what to keep of the values: "grid:14" is a grid of 14 × 14, "superpixels:50" about fifty regions.
 
@@ -263,17 +228,6 @@ def parse_values(wanted: str | None) -> Any:
             f"--values {wanted!r} is unknown: choose one of float32, float16, units, view, grid:14, superpixels:50, none"
         )
     return wanted
-
-
-def find_references(wanted: str | None) -> Any:
-    """Return a strategy by its name or by a function that makes it, or a source for the pool."""
-    if wanted in REFERENCES:
-        return getattr(ig2.references, REFERENCES[str(wanted)])()
-    if wanted is None or ":" not in wanted or Path(wanted).exists():
-        return wanted
-    references = load_function(wanted)
-    references = references() if callable(references) and not isinstance(references, References) else references
-    return references if isinstance(references, References) else find_source(references, name=wanted)
 
 
 def _find_metrics(wanted: str | None) -> dict[str, Metric]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ig2._utils.devices import find_device
 from ig2._utils.suggestions import ChoiceError
-from ig2.cli.methods import Choice, find_methods, find_rule
+from ig2.cli.methods import TypedMethod, find_methods, find_rule
 from ig2.cli.options import ServeOptions
 from ig2.cli.output import open_console, print_heading, print_line
 from ig2.cli.streams import print_error
@@ -73,9 +73,8 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
         ChoiceError: if the store does not say which model or method it was made with, and nothing was typed.
         InputError: if the model cannot be loaded, or does not fit the store.
     """
-    from ig2.cli.explain import parse_against
+    from ig2.cli.asking import REFERENCES, find_references, parse_against
     from ig2.cli.models import load_model
-    from ig2.cli.run import REFERENCES, find_references
     from ig2.explorer import WhatIf
 
     manifest = read_manifest(options.stores[0])
@@ -93,7 +92,7 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
     find_rule(rule, [METHODS[name]])
     steps = options.steps or (method.get("steps") if is_same else None)
     steps = steps if isinstance(steps, int) else 50
-    choice = Choice(name, steps, rule)
+    choice = TypedMethod(name, steps, rule)
     references = options.references
     if references is None and command.get("references") is not None:
         if command["references"] in REFERENCES:
@@ -119,7 +118,7 @@ def prepare_whatif(options: ServeOptions) -> Callable[[Collection], WhatIf]:
 def find_method(options: ServeOptions, manifest: Mapping[str, Any]) -> str:
     """Return the name of the method: what was typed, or that of a store made by `ig2 run`."""
     method = manifest["fingerprint"].get("method") or {}
-    name = options.method or (method.get("name") if method.get("type") == "Choice" else None)
+    name = options.method or (method.get("name") if method.get("type") == "TypedMethod" else None)
     if isinstance(name, str):
         return name
     if method.get("type") is None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ig2._engine.session import Kept
 from ig2._engine.task import scores
+from ig2._utils.files import FileError
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, IG2Warning, InputError, reason
 from ig2.groups import Groups
@@ -23,7 +24,7 @@ from ig2.methods import Grid, Method
 from ig2.metrics.base import Metric, Scores
 from ig2.modalities.base import Batch, Subject, find_tensor
 from ig2.modalities.modality import TENSORS, Modality, Values
-from ig2.modalities.samples import Sample
+from ig2.modalities.samples import BadRowsError
 from ig2.model import Model
 from ig2.question import Call, Inquiry, Question
 from ig2.runs.aggregates import CURVE
@@ -97,6 +98,22 @@ class Storing:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
 
 
+class Showing:
+    """What a run makes of its batches besides rows, such as a page of each item; by default nothing."""
+
+    def explain(self, batch: Batch, calls: Mapping[str, Call]) -> dict[str, Attribution]:
+        """Call the methods on a batch, and return the attributions of the samples by the same names."""
+        return {name: call.run() for name, call in calls.items()}
+
+    def describe(self, batch: Batch, calls: Mapping[str, Call], attributions: Mapping[str, Attribution]) -> dict[str, Cells]:
+        """Return further columns.
+
+        Raises:
+            FileError: if a file cannot be written, which ends the run, and is no fault of an item.
+        """
+        return {}
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Everything that determines the rows of a run. It can be sent to other processes."""
@@ -109,6 +126,11 @@ class Plan:
     question: Question = Question()
     storing: Storing = Storing()
     column: str | None = None
+    beside: Mapping[str, Method | MakeMethod] = field(default_factory=dict)
+    """Further methods that explain each item; their columns end in their name."""
+    showing: Showing | None = None
+    is_strict: bool = False
+    """Whether an item that cannot be read or explained ends the run, instead of having a row with its error."""
     _known: dict[str, Any] = field(default_factory=dict, repr=False)  # what the first batch shows
     _kept: Kept = field(default_factory=Kept, repr=False)  # from batch to batch, since a run alone has the network
 
@@ -135,10 +157,10 @@ class Plan:
         for place, item in enumerate(items):
             try:
                 content = self.source.load(item.content)
-                inputs[place] = self.modality.extract(content, self.column)
+                inputs[place] = self.source.extract(content, self.modality, self.column)
                 labels[place] = split_label(content) if labels[place] is None else labels[place]
             except Exception as error:  # whatever a broken file or the user's data set raises
-                failures[place] = describe_failure(error)
+                failures[place] = self._fail(error)
         loaded = Loaded(items, inputs, labels, failures, None)
         if not self.modality.reads_ahead:
             return loaded
@@ -151,8 +173,9 @@ class Plan:
         try:
             return [(places, self._read([loaded.items[i].id for i in places], [loaded.inputs[i] for i in places]))]
         except Exception as error:  # as above
+            failure = self._fail(error)
             if len(places) == 1:
-                loaded.failures[places[0]] = describe_failure(error)
+                loaded.failures[places[0]] = failure
                 return []
         alone = [pair for place in places for pair in self.batch(loaded, [place])]
         sound = [place for members, _ in alone for place in members]
@@ -161,7 +184,13 @@ class Plan:
     def _read(self, ids: list[str], inputs: list[Any]) -> Batch:
         if self.subject is None:
             return Batch(tuple(ids), torch.stack(inputs))
-        return self.subject.read([Sample(content, name) for content, name in zip(inputs, ids, strict=True)])
+        return self.source.read(self.subject, ids, inputs)
+
+    def _fail(self, error: Exception) -> Row:
+        """Return the row of an item at fault, unless that ends the run."""
+        if self.is_strict or isinstance(error, FileError):
+            raise error
+        return describe_failure(error)
 
     # -- explaining ----------------------------------------------------------------------------------------------------
 
@@ -192,7 +221,7 @@ class Plan:
             try:
                 part_rows = make_rows()
             except Exception as error:  # of what is kept, which is the same for all of them
-                loaded.failures.update(dict.fromkeys(places, describe_failure(error)))
+                loaded.failures.update(dict.fromkeys(places, self._fail(error)))
                 continue
             if isinstance(part_rows, Columns) and len(part_rows) == len(loaded.items):  # none failed, in a batch that is whole
                 named = {name: [label.get(name) for label in labels] for name in dict.fromkeys(itertools.chain(*labels))}
@@ -209,10 +238,10 @@ class Plan:
             parts.append((places, self._explain(batch, model)))
             return
         except Exception as error:  # of one input of many, which must not end the run
-            named = getattr(error, "rows", ())
+            failure, named = self._fail(error), getattr(error, "rows", ())
             alone = len(places) == 1 and model.kept is None
             bad = [places[row] for row in named if row < len(places)] or (places if alone else [])
-            loaded.failures.update(dict.fromkeys(bad, describe_failure(error)))
+            loaded.failures.update(dict.fromkeys(bad, failure))
         rest = [place for place in places if place not in loaded.failures]
         for group in [rest] if len(rest) < len(places) else [[place] for place in rest]:
             for members, smaller in self.batch(loaded, group):
@@ -220,22 +249,50 @@ class Plan:
                 self._attempt(loaded, members, smaller, self.model, parts)
 
     def _explain(self, batch: Batch, model: Model) -> Finish:
-        call, device = replace(self.pose(batch), model=model), self.model.device
-        if isinstance(call.x, Tensor) and device is not None and device.type == "cuda":
-            call = replace(call, x=call.x.to(device, non_blocking=True))  # so that results are made there, too
-        attribution = call.run(per_reference=self.storing.per_reference)
-        prediction, seed = self._predict(batch, attribution, model), self.question.seed
-        scored = {name: metric(model, attribution, seed=seed) for name, metric in self.storing.metrics.items()}
-        try:
-            fetch = _begin_copy(self._measure(batch, attribution, prediction) | _read_scores(scored))
-        except Exception as error:  # of what is kept, which is the same for all of them
-            return partial(_raise, error)
-        target = attribution.question
+        calls = {"": self.pose(batch)}
+        calls |= {name: self.pose(batch, method) for name, method in self.beside.items()}
+        calls = {name: self._place(call, model) for name, call in calls.items()}
+        if self.showing is None:
+            kept = {"per_reference": self.storing.per_reference}
+            attributions = {name: call.run(**kept) for name, call in calls.items()}
+        else:
+            attributions = self.showing.explain(batch, calls)
+        fetched = {}
+        for name, attribution in attributions.items():
+            prediction = self._predict(batch, attribution, model)
+            fetched[name] = self._begin(batch, attribution, prediction, {} if name else self._score(model, attribution))
+        own = {} if self.showing is None else self.showing.describe(batch, calls, attributions)
 
         def finish() -> Columns:
-            return Columns(len(batch), self._make_columns(batch, fetch(), call, target))
+            columns = dict[str, Cells]()
+            for name, fetch in fetched.items():
+                cells = self._make_columns(batch, fetch(), calls[name], attributions[name].question)
+                # of further methods what differs
+                numbers = (each for each in cells if not name or each in (*NUMBERS, "values"))
+                columns |= {f"{each}_{name}" if name else each: cells[each] for each in numbers}
+            return Columns(len(batch), columns | own)
 
         return finish
+
+    def _place(self, call: Call, model: Model) -> Call:
+        """Return a call of the network as it is opened, with samples on its GPU, so that results are made there."""
+        device = self.model.device
+        if isinstance(call.x, Tensor) and device is not None and device.type == "cuda":
+            call = replace(call, x=call.x.to(device, non_blocking=True))
+        return replace(call, model=model)
+
+    def _score(self, model: Model, attribution: Attribution) -> dict[str, Scores]:
+        metrics, seed = self.storing.metrics.items(), self.question.seed
+        return {name: metric(model, attribution, seed=seed) for name, metric in metrics}
+
+    def _begin(
+        self, batch: Batch, attribution: Attribution, prediction: Tensor | None, scored: Mapping[str, Scores]
+    ) -> Callable[[], dict[str, Any]]:
+        """Begin to copy what rows have of an attribution; what is kept is the same for all of them, and fails later."""
+        try:
+            return _begin_copy(self._measure(batch, attribution, prediction) | _read_scores(scored))
+        except Exception as error:
+            return partial(_raise, error)
 
     def _predict(self, batch: Batch, attribution: Attribution, model: Model) -> Tensor | None:
         """Return the predicted classes; None if the explained output is not a class."""
@@ -246,9 +303,10 @@ class Plan:
         outputs = scores(model, batch.x) if self.inquiry is None else self.inquiry.scores(batch)
         return outputs.argmax(dim=1)
 
-    def pose(self, batch: Batch) -> Call:
-        """Return the call that explains a batch."""
-        method = self.method if isinstance(self.method, Method) else self.method(self.subject, batch)
+    def pose(self, batch: Batch, method: Method | MakeMethod | None = None) -> Call:
+        """Return the call that explains a batch, by default by the plan's method."""
+        method = self.method if method is None else method
+        method = method if isinstance(method, Method) else method(self.subject, batch)
         if self.inquiry is None:
             return self.question.pose(self.model, method, batch.x)
         return self.inquiry.pose(method, batch)
@@ -429,6 +487,8 @@ class Plan:
                 element = pyarrow.from_numpy_dtype(row[name].dtype)
                 flat = name == "values" and ragged
                 types[name] = pyarrow.list_(element) if flat else pyarrow.fixed_shape_tensor(element, row[name].shape)
+        if "values" in types:
+            types |= {f"values_{name}": types["values"] for name in self.beside}
         return pyarrow.schema(types | {name: _find_type(cell) for name, cell in row.items() if name not in types})
 
 
@@ -606,12 +666,15 @@ def _begin_copy(contents: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
     return fetch
 
 
-def _raise(error: Exception) -> list[Row]:
+def _raise(error: Exception) -> dict[str, Any]:
     raise error
 
 
 def describe_failure(error: BaseException) -> Row:
     """Return the row of an item that could not be read or explained."""
-    message = " ".join(str(error).split()) if isinstance(error, IG2Error) else reason(error)
+    if isinstance(error, BadRowsError):
+        message = next(iter(error.problems.values()))  # the remedy is the same for all
+    else:
+        message = " ".join(str(error).split()) if isinstance(error, IG2Error) else reason(error)
     message = message.removeprefix("row 1, ")  # of a table: it was read alone, and has an id
     return {"error": message, "error_kind": type(error).__name__}

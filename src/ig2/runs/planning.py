@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from ig2._utils.suggestions import ChoiceError
-from ig2.errors import InputError, describe, reason, warn
+from ig2.errors import InputError, describe, warn
 from ig2.groups import Groups
 from ig2.methods import IG2
 from ig2.metrics.base import Metric
@@ -22,7 +23,7 @@ from ig2.modalities.modality import TENSORS, Values, find
 from ig2.modalities.samples import Sample
 from ig2.model import Model, as_model
 from ig2.question import Question
-from ig2.runs.plan import COLUMNS, Plan, Storing
+from ig2.runs.plan import COLUMNS, Plan, Storing, describe_failure
 from ig2.runs.sources import Source, find_source
 from ig2.targets import Class, as_target
 
@@ -40,8 +41,7 @@ def find_model(model: Any, source: Source) -> Subject | Model:
     if isinstance(model, nn.Module) and TENSORS.name not in source.kinds and len(source.kinds) == 1:
         model = find(source.kinds[0]).wrap(model, type(model).__name__, {})[0]
     if isinstance(model, Subject):
-        if model.modality.name not in source.kinds:
-            raise InputError(f"{model.name} reads {model.modality.nouns}, and the source has {_list_nouns(source)}")
+        check_kind(model, source)
         return model
     if TENSORS.name not in source.kinds:
         raise InputError(
@@ -49,6 +49,16 @@ def find_model(model: Any, source: Source) -> Subject | Model:
             "ig2.modalities, which knows how they reach the network"
         )
     return as_model(model)
+
+
+def check_kind(subject: Subject, source: Source) -> None:
+    """Check that a source has what a subject reads.
+
+    Raises:
+        InputError: if it does not.
+    """
+    if subject.modality.name not in source.kinds:
+        raise InputError(f"{subject.name} reads {subject.modality.nouns}, and the source has {_list_nouns(source)}")
 
 
 def _list_nouns(source: Source) -> str:
@@ -63,12 +73,14 @@ def make_plan(
     subject = model if isinstance(model, Subject) else None
     method = (IG2() if subject is None else subject.default_method) if method is None else method
     references = question.references
-    if _is_source(references):
+    if is_source(references):
         if subject is None:
             raise InputError(
                 "a pool of references is for a subject of ig2.modalities: give a strategy of ig2.references instead"
             )
-        references = _read_pool(subject, references, column)
+        references, skipped, _ = read_pool(subject, references, column)
+        for name, why in skipped.items():
+            warn(f"the reference {name!r} is skipped: {why}")
     target = as_target(question.target if subject is None else subject.read_classes(question.target))
     if target.has_each:
         raise InputError(
@@ -124,28 +136,54 @@ def _name_metric(metric: Any) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(metric).__name__).lower()
 
 
-def _is_source(references: Any) -> bool:
+def is_source(references: Any) -> bool:
     from_datasets = type(references).__module__.partition(".")[0] == "datasets"
     return isinstance(references, (str, PathLike, Source, torch.utils.data.Dataset)) or from_datasets
 
 
-def _read_pool(subject: Subject, references: Any, column: str | None) -> Batch:
-    """Read the pool: evenly spaced items of a source, at most 200, without those that cannot be read."""
-    source = find_source(references)
+def read_pool(subject: Subject, references: Any, column: str | None = None) -> tuple[Batch, dict[str, str], int]:
+    """Read the samples of a source that references are chosen from.
+
+    Args:
+        subject: the model and the data it reads.
+        references: the source. Of more than 200 items, 200 are taken, evenly spaced.
+        column: the column of a row that holds the sample.
+
+    Returns:
+        The samples, why others cannot be read, by their ids, and how many there are in all.
+
+    Raises:
+        InputError: if none of them can be read.
+    """
+    source, skipped = find_source(references), dict[str, str]()
+    check_kind(subject, source)
     total = sum(1 for _ in source.ids())
-    step, inputs = max(1, total // POOL), list[Any]()
-    for number, item in enumerate(source):
-        if number % step or len(inputs) >= POOL:
-            continue
+    samples = list[Sample]()
+    for item in itertools.islice(source, 0, None, max(1, total // POOL)):
+        if len(samples) == POOL:
+            break
         try:
             content = subject.modality.extract(source.load(item.content), column)
-            # with the class of its folder, which is never contrasted with itself
-            content = Sample(content, item.id, None if item.label is None else str(item.label))
-            subject.pool([content])
         except Exception as error:  # as any item's
-            warn(f"the reference {item.id!r} is skipped: {reason(error)}")
+            skipped[item.id] = describe_failure(error)["error"]
             continue
-        inputs.append(content)
-    if not inputs:
-        raise InputError(f"none of the references of {describe(source.describe())} can be read")
-    return subject.pool(inputs)
+        # with the class of its folder, which is never contrasted with itself
+        samples.append(Sample(content, item.id, None if item.label is None else str(item.label)))
+    place = source.describe().get("place", describe(source.describe()))
+    if not samples:
+        why = next(iter(skipped.values()), f"it has no {subject.modality.nouns}")
+        raise InputError(f"no references can be chosen from {place}: {why}")
+    try:
+        return subject.pool(samples), skipped, total
+    except Exception as error:  # of one of them, or of all
+        first = error
+    sound = list[Sample]()
+    for sample in samples:
+        try:
+            subject.pool([sample])
+            sound.append(sample)
+        except Exception as error:
+            skipped[str(sample.name)] = describe_failure(error)["error"]
+    if not sound:
+        raise InputError(f"no references can be chosen from {place}: {describe_failure(first)['error']}") from first
+    return subject.pool(sound), skipped, total

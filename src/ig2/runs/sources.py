@@ -25,7 +25,16 @@ from ig2._utils.digests import fingerprint, key_of
 from ig2._utils.files import check_regular, list_folder
 from ig2._utils.suggestions import ChoiceError, suggest
 from ig2.errors import InputError, describe, import_extra, reason
-from ig2.modalities.modality import MODALITIES, TENSORS, find_by_suffix, guess, list_modalities
+from ig2.modalities.base import Batch, Subject
+from ig2.modalities.modality import (
+    MODALITIES,
+    TENSORS,
+    Modality,
+    find_by_suffix,
+    guess,
+    list_modalities,
+)
+from ig2.modalities.samples import Sample
 from ig2.runs.files import arrow, clean_text, explain_damage
 
 PARQUET = (".parquet", ".pq")
@@ -70,6 +79,15 @@ class Source(ABC):
     def load(self, content: Any) -> Any:
         """Return the input for a handle. By default the handle is the input."""
         return content
+
+    def extract(self, content: Any, modality: Modality, column: str | None) -> Any:
+        """Return what a subject reads from loaded content, by default as the kind of data has it."""
+        return modality.extract(content, column)
+
+    def read(self, subject: Subject, ids: Sequence[str], contents: Sequence[Any]) -> Batch:
+        """Read extracted contents into one batch."""
+        pairs = zip(contents, ids, strict=True)
+        return subject.read([Sample(content, name) for content, name in pairs])
 
     def __iter__(self) -> Iterator[Item]:
         return self.items()
