@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +33,13 @@ def tiny(folder: Path, ids: list[str], outputs: list[float]) -> Path:
     """Rows of two columns, the first of which has the whole output."""
     values = pyarrow.array([np.array([output, 0.0], np.float32) for output in outputs])
     return write_store(folder, {"id": ids, "output": outputs, "values": values}, kind="table", units=["first", "second"])
+
+
+def read_script(path: Path) -> Any:
+    """What a file of an exported site hands to the page."""
+    found = re.fullmatch(r'receive\("[^"]+", (.*)\);\n', path.read_text("ascii"), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
 
 
 @contextmanager

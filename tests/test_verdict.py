@@ -19,12 +19,14 @@ import ig2
 from ig2 import Attribution, modalities, verdict
 from ig2.cli.output import print_verdict
 from ig2.explorer import Collection
+from ig2.explorer.routes import encode_json
 from ig2.explorer.site import export_site
 from ig2.modalities.base import Batch, Subject
 from ig2.report import Content, build, render
 from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
 from ig2.runs.plan import Plan, Storing, make_table
 from ig2.runs.sources import find_source
+from stores import read_script
 
 # What makes the first of two explicands a case of a finding: its values and what it is compared with. The other one's
 # values add up, signs are to be believed, and paths arrived, as far as any of these is known.
@@ -112,13 +114,17 @@ def _store(folder: Path, subject: Subject, batch: Batch, attribution: Attributio
     return folder
 
 
+def strip(text: str) -> str:
+    """The words of HTML."""
+    return " ".join(unescape(re.sub("<[^>]*>", " ", text)).split())
+
+
 def read(page: str) -> tuple[str, dict[str, Any], list[tuple[str, str]]]:
     """The text of a page, its data, and the mark and words of each verdict."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert found is not None
-    header = page[page.index('aria-label="How far to believe it"') : page.index("What the numbers mean")]
+    header = page[page.index('aria-label="How far to believe them"') : page.index("What the numbers mean")]
     lines = re.findall(r'<li class="(\w+)">(.*?)</li>', header, re.DOTALL)
-    strip = lambda text: " ".join(unescape(re.sub("<[^>]*>", " ", text)).split())  # noqa: E731
     return strip(page), json.loads(found[1]), [(mark, strip(text)) for mark, text in lines]
 
 
@@ -148,15 +154,17 @@ def check_surfaces(door: Door, code: str) -> None:
     assert collection.describe_rows(everything)[0]["marks"][0][check.topic] == shown
     codes = collection.catalogue.read_row(0)["findings"]
     assert (code in (codes or "").split(", ")) == (check.severity == "poor")
-    _, data, ((mark, words),) = read(collection.render_item("0").decode())
-    assert data["inputs"][0]["methods"][0]["marks"][check.topic] == shown
+    (item,) = collection.show_item("0")["inputs"]
+    assert item["input"]["methods"][0]["marks"][check.topic] == shown
     alone = verdict.judge(door.attribution[0])
-    assert verdict.say(alone, "input") in words and mark == verdict.mark(alone)
+    line = re.search(r'<span class="(\w+)" data-method="0" hidden>(.*?)</span>', item["html"], re.DOTALL)
+    assert line is not None and line[1] == verdict.mark(alone)
+    assert verdict.say(alone, "input") in strip(line[2]) and verdict.advise(alone) in strip(item["html"])
     _, _, ((mark, words),) = read(render(collection.make_report(["0", "1"], "both")))
     assert found.say("input") in words and mark == verdict.mark(findings)
-    rows = json.loads((door.site / "data/rows/0.json").read_text())
+    rows = read_script(door.site / "data/rows/0.js")
     assert rows[0]["marks"][0][check.topic] == shown
-    assert (door.site / "items/0.html").read_text() == collection.render_item("0", "../static").decode()
+    assert read_script(door.site / "items/0.js") == json.loads(encode_json(collection.show_item("0")))
 
 
 @pytest.mark.parametrize("code", [check.code for check in verdict.CHECKS if check.code != "empty"])

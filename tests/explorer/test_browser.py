@@ -44,9 +44,9 @@ def listed(page):
 
 
 def report(page):
-    frame = page.frame_locator("#item")
-    frame.locator("section[data-ready]").wait_for()
-    return frame
+    shown = page.locator("#item section[data-ready]:not([hidden])")
+    shown.wait_for()
+    return shown
 
 
 def test_it_opens_with_counts_pictures_and_maps(visit):

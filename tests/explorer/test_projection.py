@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from types import SimpleNamespace
@@ -25,7 +24,7 @@ from ig2.explorer.projection import (
     reduce_dimensions,
 )
 from networks import refuses
-from stores import tiny, write_store
+from stores import read_script, tiny, write_store
 
 
 def grouped(folder, side=6, count=30):
@@ -186,8 +185,8 @@ def test_a_map_by_umap_is_exported_if_it_is_made(tmp_path, monkeypatch):
     store, _ = grouped_rows(tmp_path / "store", 4)
     for layouts in (["pca"], ["pca", "umap"]):
         export_site(Collection([store.folder]), tmp_path / "site")
-        assert json.loads((tmp_path / "site/data/stores.json").read_text())["layouts"] == layouts
-        assert (tmp_path / "site/data/map-umap.json").exists() == ("umap" in layouts)
+        assert read_script(tmp_path / "site/data/stores.js")["layouts"] == layouts
+        assert (tmp_path / "site/data/map-umap.js").exists() == ("umap" in layouts)
         open_umap(store)
 
 

@@ -80,15 +80,14 @@ def test_pictures_are_those_of_the_source(addresses, folder):
 
 
 def test_an_item_is_the_report_of_all_stores_and_their_difference(addresses):
-    status, headers, content = get(addresses["both"], "/item?id=dark%2F00.png")
-    assert (status, headers["content-security-policy"]) == (200, "frame-ancestors 'self'")
-    data = json.loads(re.search(rb'id="data">(.*?)</script>', content, re.DOTALL)[1])
-    assert [method["name"] for method in data["inputs"][0]["methods"]] == ["photos-ig", "photos-gradient", "Difference"]
+    (item,) = ask(addresses["both"], "/api/item", id="dark/00.png")["inputs"]
+    assert [method["name"] for method in item["input"]["methods"]] == ["photos-ig", "photos-gradient", "Difference"]
+    assert item["input"]["label"] == item["input"]["prediction"] == "dark" and "<dt>Label</dt>" in item["html"]
 
 
 def test_an_item_that_failed_says_why(addresses):
-    status, _, content = get(addresses["both"], "/item?id=light%2Fbroken.png")
-    assert status == 200 and b"not an image" in content
+    item = ask(addresses["both"], "/api/item", id="light/broken.png")
+    assert item["inputs"] == [] and "not an image" in item["why"]
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -109,7 +108,7 @@ def test_no_path_leads_to_another_file(addresses, path):
 @pytest.mark.parametrize(
     "identity", ["../photos/dark/00.png", "/etc/passwd", "dark/../dark/00.png", "..", "", "\0", "dark/00.png\0", "x" * 5000]
 )
-@pytest.mark.parametrize("path", ["/picture", "/item"])
+@pytest.mark.parametrize("path", ["/picture", "/api/item"])
 def test_an_id_is_no_path(addresses, path, identity):
     status, _, content = get(addresses["photos"], f"{path}?id={quote(identity, safe='')}")
     assert status == 400 and b"no item" in content
@@ -194,7 +193,7 @@ def test_a_thousand_requests_at_once_are_answered_or_told_to_wait(addresses, fol
     questions = [
         "/api/rows?count=20",
         "/api/overview",
-        "/item?id=p3",
+        "/api/item?id=p3",
         "/api/rows?count=9999",
         "/static/../../x",
         "/export?format=csv",
@@ -373,8 +372,7 @@ def test_broken_images_of_the_source_leave_the_maps(folder, tmp_path):
         for number in ("00", "02", "04"):
             name = quote(f"dark/{number}.png", safe="")
             assert get(address, f"/picture?id={name}")[0] == 400
-            status, _, content = get(address, f"/item?id={name}")
-            assert status == 200 and b"Why" in content
+            assert "Why" in ask(address, "/api/item", id=f"dark/{number}.png")["inputs"][0]["html"]
         assert get(address, "/picture?id=dark%2F06.png")[0] == 200
 
 
@@ -451,9 +449,8 @@ def test_a_port_that_is_taken_is_an_error_unless_it_was_not_asked_for():
 
 def test_text_from_a_store_is_escaped(addresses):
     for identity in HOSTILE[:3]:
-        status, _, content = get(addresses["texts"], f"/item?id={quote(identity, safe='')}")
-        assert status == 200
-        assert b"<script>alert" not in content and b"<img src=x" not in content
+        (item,) = ask(addresses["texts"], "/api/item", id=identity)["inputs"]
+        assert "<script>alert" not in item["html"] and "<img src=x" not in item["html"] and "&lt;" in item["html"]
 
 
 # -- to take along -----------------------------------------------------------------------------------------------------

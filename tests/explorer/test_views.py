@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
@@ -116,9 +115,8 @@ def test_the_item_has_scores_curves_references_and_the_counterfactual(subject, s
         assert reference.residual == pytest.approx(part.sum() - (row["output"] - output), abs=1e-5)
     expected = subject.picture(torch.from_numpy(np.array(row["gradcf"][0])))
     assert np.abs(method.gradcf.pixels.astype(int) - expected).max() <= 1
-    page = collection.render_item("2.png").decode()
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])["inputs"][0]["methods"][0]
-    assert list(data["metric_curves"]) == ["insertion", "deletion"]
+    (item,) = collection.show_item("2.png")["inputs"]
+    assert list(item["input"]["methods"][0]["metric_curves"]) == ["insertion", "deletion"]
 
 
 @pytest.mark.parametrize(("layout", "values"), [("CT", "float32"), ("TC", "float32"), ("T", "float32"), ("CT", "units")])
@@ -154,7 +152,7 @@ def test_curves_and_references_are_drawn(store, source, browser):
 
     with running(Collection([store.folder], source)) as address:
         page, trouble, _ = open_screen(browser)
-        page.goto(f"{address}item?id=2.png")
+        page.goto(f"{address}#item=2.png")
         page.wait_for_selector("section[data-ready]")
         assert page.locator(".chart h3").all_inner_texts() == ["Insertion", "Deletion"]
         assert page.locator(".references li").count() == 1 + len(store["2.png"]["reference_labels"])

@@ -157,7 +157,8 @@ def test_the_sum_and_the_end_of_the_path_follow_the_reference(open_page):
 def test_a_path_that_overshot_is_said_to_have(open_page):
     page = open_page("rough")
     mark = mark_row({"output": 1.0, "arrival": -2.5})["arrival"]
-    page.evaluate("mark => { const view = method(); view.arrival = -2.5; view.marks.arrival = mark; drawSums(); }", mark)
+    change = "mark => { const view = viewer.method(); view.arrival = -2.5; view.marks.arrival = mark; viewer.drawSums(); }"
+    page.evaluate(change, mark)
     assert facts(page)["Arrival"] == ("poor", "−250\u00a0% · paths ended beyond the reference")
 
 
@@ -184,5 +185,6 @@ def test_fields_of_the_user_and_what_makes_a_method_doubtful_are_beside_its_numb
     told = facts(page)
     assert told["Fur"] == ("", "3.00") and told["Hue"] == ("", "<b>red</b>")
     assert "drawn <i>twice</i>" in shown(page, ".sums").inner_text()
-    page.evaluate("mark => { method().marks = { contrast: mark }; drawSums(); }", {"mark": "poor", "badge": "none"})
+    change = "mark => { viewer.method().marks = { contrast: mark }; viewer.drawSums(); }"
+    page.evaluate(change, {"mark": "poor", "badge": "none"})
     assert facts(page)["Contrast"] == ("poor", "none")  # a finding that is about none of these numbers

@@ -89,7 +89,7 @@ def test_a_token_is_chosen_in_the_map(model, browser, tmp_path):
     texts = [float(text.replace("−", "-")) for text in cells.all_inner_texts()]
     assert texts == pytest.approx(scores[:, 0], abs=0.006)
     page.locator(".crossed thead a").nth(1).click()
-    page.wait_for_function("document.querySelector('.crossed [aria-current]')?.innerText === " + repr(explanation.explained[1]))
+    page.locator(".crossed thead a[href='#input-2'][aria-current]", has_text=explanation.explained[1]).wait_for()
     assert shown(page, ".sentence").inner_text() == explanation.sentences[1]
     assert shown(page, ".words > span").all_inner_texts() == list(words)
     assert EVIL in shown(page, ".spans").inner_text() and EVIL in shown(page, ".references").inner_text()
@@ -97,7 +97,7 @@ def test_a_token_is_chosen_in_the_map(model, browser, tmp_path):
     shown(page, ".references button").nth(1).click()
     assert shown(page, ".spans tbody").inner_text() != before
     cells.nth(2).click()
-    page.wait_for_function("location.hash.startsWith('#input-3')")
+    page.wait_for_url("**#input-3*")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert not trouble and all(re.match("file:|data:|about:", url) for url in requests)
     page.context.close()

@@ -156,17 +156,30 @@ def test_a_single_input_needs_no_navigation():
     assert not Page(page_of(reports.digit())).all("nav")
 
 
-def test_a_verdict_is_shown_once_and_not_for_every_input():
-    text = words(render(reports.everything()))
-    assert text.count("IG² sums to the change in the output.") == 1
-    assert text.count("Integrated Gradients sums to the change in the output within 1.8%.") == 1
-    assert text.count("Gradient has no baseline, so its sum stands for nothing.") == 1
-    text = words(render(reports.rough()))
-    assert text.count("IG² sums to the change in the output by construction; believe its strength, not its signs for 3") == 1
+def test_a_verdict_is_at_the_top_once_and_beside_each_input_in_a_line():
+    top = words(render(reports.everything()).partition("<main")[0])
+    assert top.count("IG² sums to the change in the output.") == 1
+    assert top.count("Integrated Gradients sums to the change in the output within 1.8%.") == 1
+    assert top.count("Gradient has no baseline, so its sum stands for nothing.") == 1
+    top = words(render(reports.rough()).partition("<main")[0])
+    assert top.count("IG² sums to the change in the output by construction; believe its strength, not its signs for 3") == 1
     off = words(page_of(changed(reports.digit(), residual=99.0)))
-    assert re.search(r"IG² does NOT sum to the change in the output \(off by .*\)\. .*What to do: IG² try a complete rule", off)
+    assert re.search(r"IG² does NOT sum to the change in the output \(off by .*\)\. .*What to do try a complete rule", off)
     alike = [replace(reports.digit(), methods=(reports.method(name, np.ones((12, 10))),)) for name in ("IG²", "IG")]
-    assert "Each of IG² and IG sums to the change in the output." in words(page_of(*alike))
+    top, _, main = page_of(*alike).partition("<main")
+    assert "Each of IG² and IG sums to the change in the output." in words(top)
+    assert "IG² sums to the change in the output." in words(main)
+    assert "IG sums to the change in the output." in words(main)
+
+
+def test_a_single_input_has_its_verdict_beside_it_alone():
+    assert words(page_of(reports.digit())).count("IG² sums to the change in the output.") == 1
+
+
+def test_the_true_class_is_beside_the_prediction():
+    right, wrong = (page_of(replace(reports.digit(), label=label)) for label in ("seven", "one"))
+    assert '<dd class=""><bdi>seven</bdi>' in right and '<dd class="wrong"><bdi>one</bdi>' in wrong
+    assert "Label" not in words(page_of(reports.digit()))
 
 
 @pytest.mark.parametrize(
@@ -191,12 +204,13 @@ def test_residual_trust_and_arrival_are_marked(changes, marks, worst):
     text = page_of(changed(reports.sentence("a b"), **{"baseline_output": 6.5, **changes}))
     found = data(text)["inputs"][0]["methods"][0]["marks"]
     assert {topic: each["mark"] for topic, each in found.items()} == marks
-    assert f'<li class="{worst}">' in text
+    assert f'<span class="{worst}" data-method="0"' in text
 
 
 def test_a_method_has_one_verdict_on_all_inputs_with_one_mark():
     views = [changed(replace(reports.sentence("a b"), name=str(i)), trust=trust) for i, trust in enumerate((0.9, 0.1, 0.8))]
-    found, text = Page(page_of(*views)), words(page_of(*views))
+    top = page_of(*views).partition("<main")[0]
+    found, text = Page(top), words(top)
     marks = [item["class"] for item in found.all("li") if item.get("class") in ("good", "poor", "none")]
     assert marks == ["poor"] and text.count("IG² sums to the change in the output;") == 1
     assert "believed too for 2 of 3 inputs" in text and "not its signs for 1 of 3 inputs" in text

@@ -65,7 +65,7 @@ def test_the_explorer_shows_them_as_texts(model: modalities.language.LanguageMod
     assert collection.catalogue.is_right.tolist()[1:] == [0, -1, -1]
     (view,), _ = collection.view("prompts.jsonl:2")
     assert (view.view.name, view.target, view.measure) == ("words", "' Paris' rather than ' Rome'", "log-probability")
-    assert b"not the class predicted" not in collection.render_item("prompts.jsonl:2")
+    assert "not the class predicted" not in collection.show_item("prompts.jsonl:2")["inputs"][0]["html"]
 
 
 @pytest.mark.parametrize("kind", ["t5", "bert", "pairs"])

@@ -6,7 +6,6 @@ import base64
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,9 @@ from ig2.explorer.originals import Originals
 from ig2.explorer.projection import Matrix, Projection, has_umap, open_projection, open_umap
 from ig2.explorer.views import name_class, view_item
 from ig2.modalities.modality import find_stored
-from ig2.report import Content, InputView, SkippedView, render
+from ig2.report import Content, InputView, SkippedView
 from ig2.report.encoding import pack_map
+from ig2.report.page import encode_details
 from ig2.runs.files import list_parts
 from ig2.runs.sources import find_source
 from ig2.runs.store import Store
@@ -37,10 +37,6 @@ MOST_STORES = 4
 MOST_QUERIES = 8  # queries whose positions are kept
 MOST_COLOURS = 12  # of classes on the map; the last is grey, for all others
 SEVERAL = 2_000_000  # points that the map of all items sends at most
-MISSING = (
-    '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
-    "<title>Not shown</title><main><h1>Not shown</h1><p>This item has no explanation: <bdi>{}</bdi></p></main></html>"
-)
 
 
 class Collection:
@@ -185,8 +181,8 @@ class Collection:
             raise InputError(f"there is no item {describe(identity)}")
         return self.catalogue.numbers[identity]
 
-    def read_picture(self, identity: str) -> bytes:
-        """Return the thumbnail of an item's image, as PNG."""
+    def read_picture(self, identity: str) -> tuple[bytes, str]:
+        """Return the thumbnail of an item's image, as a file with its media type."""
         position = self.locate(identity)
         if self.originals is None:
             raise InputError("there are no pictures: start with --source, the folder of the images")
@@ -225,16 +221,11 @@ class Collection:
         model = _name_part(self.stores[0].manifest["fingerprint"].get("model"))
         return Content(title, model, tuple(views), {"store": ", ".join(self.names)}, tuple(skipped))
 
-    def render_item(self, identity: str, shared: str | None = None) -> bytes:
-        """Return the page of an item: its report, or why there is none.
-
-        Args:
-            identity: its id.
-            shared: the folder of the style and the scripts, as for `ig2.report.render`.
-        """
+    def show_item(self, identity: str) -> dict[str, Any]:
+        """Return an item as its page draws it: its inputs, as the details of a report, or why there is none."""
         views, why = self.view(identity)
-        page = render(self.make_report([identity], identity), shared) if views else MISSING.format(escape(why))
-        return page.encode("utf-8", "replace")
+        inputs = [encode_details(view, f"{number} {identity}") for number, view in enumerate(views)]
+        return {"id": identity, "inputs": inputs, "why": why}
 
     # -- the map of all items ------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 "use strict";
-// The explorer. drawing.js of the report comes before this: elements, numbers, maps and colours are drawn there. So does data.js,
-// which answers its questions: server.js asks the server, files.js the files of an exported site.
+// The explorer. Before this come drawing.js and item.js of the report, which draw maps and the page of an item, and data.js, which
+// answers its questions: server.js asks the server, files.js the files of an exported site.
 
 const ROW = 84; // pixels of a row of the list
 const AHEAD = 8; // rows that are drawn before they are in sight: a quarter of a second of scrolling
@@ -51,7 +51,7 @@ const question = (extra = {}) =>
 
 function complain(error) {
   if (error.name === "AbortError") return;
-  $("trouble").textContent = error instanceof TypeError && error.message === "Failed to fetch" ? LOST : error.message;
+  $("trouble").textContent = error.message;
   $("trouble").hidden = false;
 }
 
@@ -87,8 +87,8 @@ async function findCursor(signal) {
     const { place } = await ask(`/api/place?${question({ id: state.item })}`, signal);
     if (place !== null) cursor = place;
   } catch (error) {
-    // a link to an item that is not here; TypeError is that of a server that is gone
-    if (!signal.aborted && !(error instanceof TypeError)) Object.assign(state, { item: "", at: "", try: "" });
+    // a link to an item that is not here
+    if (!signal.aborted && !error.isLost) Object.assign(state, { item: "", at: "", try: "" });
     throw error;
   }
 }
@@ -344,7 +344,7 @@ async function drawThumbs(row, maps) {
   let picture = null;
   if (row.picture) {
     picture = new Image();
-    picture.src = pictureAddress(row.id);
+    picture.src = pictureAddress(row);
     await picture.decode().catch(() => (picture = null)); // a broken file: the map alone
   }
   const thumbs = [];
@@ -437,26 +437,47 @@ function showItem() {
   if (stores?.whatif) whatIf.show();
   if (shownItem !== state.item) {
     shownItem = state.item;
-    // replaced, so that going back is the explorer's and not the frame's
-    $("item").contentWindow.location.replace(state.item ? `${itemAddress(state.item)}${state.at ? `#${state.at}` : ""}` : "about:blank");
+    if (shownItem) loadItem(shownItem).catch(complain);
   }
   drawList();
   if (state.view === "map") findSpot().then(paintCloud);
 }
 
-$("item").addEventListener("load", () => {
-  const inside = $("item").contentWindow;
-  if (!state.item || inside.location.href === "about:blank") return;
-  // what was chosen in the report is part of the address here
-  const remember = () => {
-    if (inside.location.pathname !== new URL(itemAddress(state.item), location).pathname) return;
-    state.at = inside.location.hash.replace(/^#/, "");
+let details = []; // of the item: an input, or one for each store where their maps have no shape in common
+let part = 0; // which of them is shown
+const viewer = makeViewer({
+  place: $("input"),
+  fetchInput: (key) => details[part],
+  remember: (words) => {
+    state.at = [part ? `input-${part + 1}` : "", words === "method-1" ? "" : words].filter(Boolean).join("-"); // as it opens
     writeAddress();
-  };
-  for (const name of ["change", "click", "keyup"]) inside.addEventListener(name, () => setTimeout(remember, 50));
-  inside.addEventListener("keydown", handleKey);
-  $("detail").dataset.loaded = state.item;
+  },
+  complain,
 });
+
+async function loadItem(id) {
+  const { inputs, why } = await ask(`/api/item?${new URLSearchParams({ id })}`);
+  if (id !== state.item) return;
+  details = inputs;
+  $("why").replaceChildren("This item has no explanation: ", make("bdi", {}, why));
+  $("why").hidden = inputs.length > 0;
+  $("input").hidden = !inputs.length;
+  const buttons = inputs.length < 2 ? [] : inputs.map(({ input }, number) => {
+    const button = make("button", { type: "button" }, make("bdi", {}, input.name));
+    button.addEventListener("click", () => showPart(number).catch(complain));
+    return button;
+  });
+  $("parts").replaceChildren(...buttons);
+  const asked = Number(/^input-(\d+)/.exec(state.at)?.[1] ?? 1) - 1;
+  if (inputs.length) await showPart(clamp(asked, 0, inputs.length - 1), state.at);
+  $("detail").dataset.loaded = id;
+}
+
+async function showPart(number, at = "") {
+  part = number;
+  all("button", $("parts")).forEach((button, i) => button.setAttribute("aria-pressed", String(i === part)));
+  await viewer.show(`${part} ${state.item}`, at ? viewer.parse(at) : {});
+}
 
 // -- the map of all items ---------------------------------------------------------------------------------------------
 
@@ -660,7 +681,7 @@ async function drawClusters(signal) {
 // -- views and keys ---------------------------------------------------------------------------------------------------
 
 function showView() {
-  for (const tab of all("[role=tab]")) {
+  for (const tab of all("#items [role=tab]")) {
     const isShown = tab.dataset.view === state.view;
     tab.setAttribute("aria-selected", String(isShown));
     tab.tabIndex = isShown ? 0 : -1;
@@ -718,10 +739,10 @@ function watch() {
   $("back").addEventListener("click", () => move(cursor - 1, true));
   $("next").addEventListener("click", () => move(cursor + 1, true));
   $("close").addEventListener("click", closeItem);
-  for (const tab of all("[role=tab]")) {
+  for (const tab of all("#items [role=tab]")) {
     tab.addEventListener("click", () => chooseView(tab.dataset.view));
     tab.addEventListener("keydown", (event) => {
-      const tabs = all("[role=tab]");
+      const tabs = all("#items [role=tab]");
       const from = tabs.indexOf(tab);
       const to = pick(event, { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: tabs.length - 1 });
       if (to === undefined) return;

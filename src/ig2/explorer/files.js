@@ -4,18 +4,12 @@
 
 const BINS = 32;
 const MOST_CLASSES = 12; // of a confusion matrix
-const DISK = "A page that is opened from the disk cannot read the files beside it. In its folder, run: python -m http.server 8000 — then open http://localhost:8000/";
-const LOST = "A file of this site cannot be read: is its web server still running, and is the site complete?";
 const FORMATS = ["csv"];
 
 const kept = new Map(); // what was read, by its name
 function read(name) {
-  if (location.protocol === "file:") return Promise.reject(new Error(DISK));
   if (!kept.has(name)) {
-    const reading = fetch(`data/${name}.json`).then((answer) => {
-      if (!answer.ok) throw new Error(`data/${name}.json cannot be read (${answer.status}): the site is not complete`);
-      return answer.json();
-    });
+    const reading = readFile(`data/${name}.js`);
     reading.catch(() => kept.delete(name)); // so that it is tried again
     kept.set(name, reading);
   }
@@ -63,6 +57,7 @@ const ANSWERS = {
     return { bits: btoa(bytes.reduce((text, byte) => text + String.fromCharCode(byte), "")) };
   },
   "/api/clusters": () => read("clusters"),
+  "/api/item": async (query) => readFile(`items/${(await readTable()).places.get(query.get("id"))}.js`), // kept where it is drawn
 };
 
 async function ask(path, signal) {
@@ -77,8 +72,7 @@ async function readRow(place) {
   return (await read(`rows/${Math.floor(place / chunk)}`))[place % chunk];
 }
 
-const pictureAddress = (id) => `pictures/${table.places.get(id)}.png`;
-const itemAddress = (id) => (table.places.has(id) ? `items/${table.places.get(id)}.html` : "about:blank");
+const pictureAddress = ({ picture }) => picture; // as data: a page from the disk could not draw on a file
 
 // -- which items ------------------------------------------------------------------------------------------------------
 

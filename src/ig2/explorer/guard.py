@@ -23,12 +23,11 @@ POST_RATE, POST_BURST = 10.0, 60.0  # of requests with a body, as above
 HEADER = "x-ig2-session"  # which no page of another origin can send without asking first, and that is refused
 COOKIE = "ig2-token"
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; frame-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-# the report brings a stricter policy of its own, with the digest of its script
-ITEM_POLICY = "frame-ancestors 'self'"
-ITEMS = ("/item", "/whatif/kept")
+# a report brings a stricter policy of its own, with the digest of its script
+REPORT, REPORT_POLICY = "/whatif/kept", "frame-ancestors 'none'"
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -77,7 +76,7 @@ class Guard:
 
         async def send_guarded(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                policy = ITEM_POLICY if scope["path"] in ITEMS else POLICY
+                policy = REPORT_POLICY if scope["path"] == REPORT else POLICY
                 message["headers"] = [*message.get("headers", []), *_encode(_harden(policy))]
             await send(message)
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
-from ig2.errors import InputError, describe, import_extra
+from ig2.errors import InputError, describe
 from ig2.explorer.maps import Map
 from ig2.modalities.modality import find, find_stored
+from ig2.report.encoding import draw_thumbnail
 from ig2.runs.sources import Rows, find_source
 from ig2.views import Picture, View
-
-SMALL = 96  # pixels of a thumbnail's longer side
 
 
 class Originals:
@@ -64,18 +62,15 @@ class Originals:
         except InputError:  # a broken file: the map alone is shown
             return None
 
-    def encode(self, identity: str, shown: Map | None) -> bytes:
-        """Return a small PNG of an item.
+    def encode(self, identity: str, shown: Map | None) -> tuple[bytes, str]:
+        """Return a small picture of an item, as a file with its media type.
 
         Raises:
             InputError: if it is no picture, is missing, or is broken.
         """
         view, scores = (Picture(), None) if shown is None else (shown.view, shown.scores)
         view = self.modality.show_original(self.load(identity), view, scores, self.about)
-        if not isinstance(view, Picture) or view.pixels is None:
+        found = draw_thumbnail(view)
+        if found is None:
             raise InputError(f"the item {describe(identity)} is no picture")
-        image = import_extra("PIL.Image", "image", "pictures").fromarray(view.pixels)
-        image.thumbnail((SMALL, SMALL))
-        stream = io.BytesIO()
-        image.save(stream, "png")
-        return stream.getvalue()
+        return found

@@ -15,6 +15,7 @@ from ig2.explorer.turns import Event, Job, Turns
 from ig2.explorer.whatif import WhatIf
 from ig2.modalities.editing import parse_json
 from ig2.report import render
+from ig2.report.page import JSON
 
 BODY_SECONDS = 30.0  # that a body may take to come
 HEARTBEAT = 1.0  # seconds after which a line is sent that says nothing, so that a lost connection shows
@@ -76,7 +77,7 @@ def add_whatif(app: Any, whatif: WhatIf) -> None:
 
 def encode_json(content: Any) -> bytes:
     """Return an answer as JSON on one line."""
-    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+    return json.dumps(content, ensure_ascii=False, **JSON).encode("utf-8", "replace")
 
 
 async def _send_events(job: Job, events: asyncio.Queue[Event], turns: Turns) -> AsyncIterator[bytes]:

@@ -2,7 +2,9 @@
 // Where the explorer's data come from: here the server of ig2 serve. files.js answers the same questions in an exported site.
 
 async function ask(path, signal) {
-  const answer = await fetch(path, { signal });
+  const answer = await fetch(path, { signal }).catch((error) => {
+    throw signal?.aborted ? error : Object.assign(new Error(LOST), { isLost: true });
+  });
   const content = await answer.json().catch((error) => {
     if (signal?.aborted) throw error; // other filters were chosen while this was on its way
     return { error: `the server answered ${answer.status}` };
@@ -13,8 +15,7 @@ async function ask(path, signal) {
 
 const LOST = "The server does not answer: is ig2 serve still running?";
 const FORMATS = ["csv", "parquet", "html", "zip"]; // of a selection
-const pictureAddress = (id) => `/picture?${new URLSearchParams({ id })}`;
-const itemAddress = (id) => `/item?${new URLSearchParams({ id })}`;
+const pictureAddress = ({ id }) => `/picture?${new URLSearchParams({ id })}`;
 
 // Returns the name and the content of a selection as a file.
 async function fetchExport(format, question) {

@@ -30,6 +30,7 @@ MOST_RANGES = 20
 # every file that is served, by its name in the address: nothing else of the disk has one
 FILES = {
     "drawing.js": ("ig2.report", "text/javascript; charset=utf-8"),
+    "item.js": ("ig2.report", "text/javascript; charset=utf-8"),
     "page.css": ("ig2.report", "text/css; charset=utf-8"),
     "data.js": ("ig2.explorer", "text/javascript; charset=utf-8"),
     "explorer.js": ("ig2.explorer", "text/javascript; charset=utf-8"),
@@ -181,11 +182,12 @@ def make_app(collection: Collection, whatif: WhatIf | None = None) -> Any:
 
     @add("/picture")
     def send_picture(id: str) -> Any:
-        return responses.Response(collection.read_picture(id), media_type="image/png")
+        content, kind = collection.read_picture(id)
+        return responses.Response(content, media_type=kind)
 
-    @add("/item")
-    def show_item(id: str) -> Any:
-        return responses.HTMLResponse(collection.render_item(id))
+    @add("/api/item")
+    def send_item(id: str) -> Any:
+        return answer_json(collection.show_item(id))
 
     @add("/export")
     def send_export(format: str, query: Query = url_query) -> Any:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,16 +21,18 @@ from ig2.explorer.catalogue import LAYOUTS, Positions, Query
 from ig2.explorer.collection import Collection
 from ig2.explorer.projection import read_umap
 from ig2.explorer.server import FILES, read_file
+from ig2.report.encoding import to_url
+from ig2.report.page import render_script
 from ig2.runs.files import arrow
 
 LIMIT = 10_000  # items
 CHUNK = 8  # rows in a file: few enough for a list sorted by another column, whose rows are each in another file
 MARK = "export.json"  # by which an earlier export is known
-PARTS = ("index.html", MARK, "static", "data", "items", "pictures")
+PARTS = ("index.html", MARK, "static", "data", "items", "pictures")  # the last of earlier versions alone
 CHARSET = '<meta charset="utf-8">'
 POLICY = (
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'self' file:; style-src 'self' "
-    "file:; img-src 'self' data:; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'\">"
+    "file:; img-src data:; base-uri 'none'; form-action 'none'\">"
 )
 
 
@@ -123,12 +125,12 @@ def _move(draft: Path, folder: Path) -> None:
 
 
 def _write(collection: Collection, positions: Positions, of: int, draft: Path, progress: Callable[[int, int], None]) -> None:
-    for name in ("static", "data/rows", "items", "pictures"):
+    for name in ("static", "data/rows", "items"):
         (draft / name).mkdir(parents=True)
     page = read_file("ig2.explorer", "explorer.html").decode()
     assert page.count(CHARSET) == 1
     (draft / "index.html").write_text(page.replace(CHARSET, f"{CHARSET}\n{POLICY}"), "utf-8")
-    for name, (package, _) in {**FILES, "page.js": ("ig2.report", "")}.items():
+    for name, (package, _) in FILES.items():
         (draft / "static" / name).write_bytes(read_file(package, "files.js" if name == "data.js" else name))
     layouts = [LAYOUTS[0]]
     collection.project()
@@ -136,23 +138,30 @@ def _write(collection: Collection, positions: Positions, of: int, draft: Path, p
         collection.lay_out()
         layouts = list(LAYOUTS)
     for layout in layouts:
-        _write_json(draft / f"data/map-{layout}.json", {"progress": 1.0, **collection.encode_points(layout, positions)})
-    _write_json(draft / "data/clusters.json", {"clusters": collection.describe_clusters(positions)})
+        _write_script(draft, f"data/map-{layout}.js", {"progress": 1.0, **collection.encode_points(layout, positions)})
+    clusters = collection.describe_clusters(positions)
+    for row in (row for cluster in clusters for row in cluster["typical"]):
+        row["picture"] = _read_picture(collection, row)
+    _write_script(draft, "data/clusters.js", {"clusters": clusters})
     about = {"chunk": CHUNK, "shown": len(positions), "of": of, "layouts": layouts}
-    _write_json(draft / "data/stores.json", {**collection.describe(), **about})
-    _write_json(draft / "data/columns.json", _describe_columns(collection, positions))
+    _write_script(draft, "data/stores.js", {**collection.describe(), **about})
+    _write_script(draft, "data/columns.js", _describe_columns(collection, positions))
     for start in range(0, len(positions), CHUNK):
         rows = collection.describe_rows(positions[start : start + CHUNK])
         for place, row in enumerate(rows, start=start):
-            (draft / f"items/{place}.html").write_bytes(collection.render_item(row["id"], "../static"))
-            if row["picture"]:
-                try:
-                    (draft / f"pictures/{place}.png").write_bytes(collection.read_picture(row["id"]))
-                except InputError:  # a broken file: the map alone
-                    row["picture"] = False
-        _write_json(draft / f"data/rows/{start // CHUNK}.json", rows)
+            _write_script(draft, f"items/{place}.js", collection.show_item(row["id"]))
+            row["picture"] = _read_picture(collection, row)
+        _write_script(draft, f"data/rows/{start // CHUNK}.js", rows)
         progress(start + len(rows), len(positions))
-    _write_json(draft / MARK, {"made_by": f"ig2 {ig2.__version__}", "stores": collection.names, "items": len(positions)})
+    about = {"made_by": f"ig2 {ig2.__version__}", "stores": collection.names, "items": len(positions)}
+    (draft / MARK).write_text(json.dumps(about), "utf-8")
+
+
+def _read_picture(collection: Collection, row: dict[str, Any]) -> str | Literal[False]:
+    """Return an item's picture as a data URL; False if there is none, or its file is broken: the map alone is shown."""
+    with suppress(InputError):
+        return to_url(*collection.read_picture(row["id"])) if row["picture"] else False
+    return False
 
 
 def _describe_columns(collection: Collection, positions: Positions) -> dict[str, Any]:
@@ -185,6 +194,5 @@ def _spell(number: float | None) -> float | str | None:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def _write_json(path: Path, content: Any) -> None:
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    path.write_bytes(text.encode("utf-8", "replace"))
+def _write_script(draft: Path, name: str, content: Any) -> None:
+    (draft / name).write_text(render_script(name, content), "ascii")

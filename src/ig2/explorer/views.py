@@ -55,6 +55,7 @@ def view_item(
             methods=tuple(methods),
             measure=str(row.get("measure") or ""),
             question=str(row.get("question") or ""),
+            label="" if row.get("label") is row.get("label_name") is None else name_class(row, "label", manifest),
         )
     ]
 

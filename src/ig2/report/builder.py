@@ -82,9 +82,15 @@ def build(
                 contrasted=_list_against(subject, first, i) or _list_classes(methods),
                 methods=tuple(_ask(method, questions[method.name][i], asked) for method in methods),
                 question=target if subject.outputs == "numbers" else asked,
+                label=_name_label(subject, batch.labels[i] if batch.labels else None),
             )
         )
     return Content(title, subject.name, tuple(inputs), dict(details or {}), scale=scale)
+
+
+def _name_label(subject: Subject, label: str | None) -> str:
+    """Return the class that someone gave a sample, such as its folder's name, if it is one of the model's."""
+    return next((name for name in subject.classes or () if label is not None and name.lower() == label.lower()), "")
 
 
 def _list_against(subject: Subject, attribution: Attribution, row: int) -> tuple[str, ...]:

@@ -87,6 +87,7 @@ class InputView:
     sentence: str = ""  # the explanation in words
     measure: str = ""  # what the output is of, such as "log-probability"
     question: str = ""  # in words; by default why the target rather than what it is contrasted with
+    label: str = ""  # its true class, where that is known
 
     @property
     def asked(self) -> str:

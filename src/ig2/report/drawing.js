@@ -45,6 +45,23 @@ function percent(share) {
 // Whether the signs of what was judged are not to be believed.
 const isSignless = ({ marks }) => marks.trust?.mark === "poor";
 
+// A file of JavaScript that calls receive(its name, its content): a page from the disk may read no other.
+const expected = new Map();
+const receive = (file, content) => expected.get(file)?.(content);
+function readFile(file) {
+  return new Promise((resolve, reject) => {
+    const script = make("script", { src: file });
+    const end = (settle, value) => {
+      script.remove();
+      expected.delete(file);
+      settle(value);
+    };
+    expected.set(file, (content) => end(resolve, content));
+    script.onerror = () => end(reject, new Error(`${file} is missing; it belongs beside this page.`));
+    document.head.append(script);
+  });
+}
+
 // -- the scores -------------------------------------------------------------------------------------------------------
 
 async function unpack(scores) {
@@ -132,6 +149,10 @@ const colours = {
   negative: ramp("#f7f7f7", "#cce2f0", "#84bbdb", "#3583bd", "#17549c"),
   magnitude: ramp("#f7f7f7", "#fbdc9e", "#f5954f", "#c23a6c", "#4d136f"),
 };
+
+// Letters stay readable on colours up to this opaque, on light and on dark paper (WCAG AA).
+const ink = (opacity) => 0.7 * opacity;
+const sideOf = (value, mode) => (mode === "magnitude" ? mode : value < 0 ? "against" : "for");
 
 // For each of `many` places along a side, the two of `few` it lies between and its share of the second; or the one it lies in.
 function places(many, few, smooth) {

@@ -50,23 +50,38 @@ class PictureStore:
 
 def encode_thumbnail(view: View) -> str | None:
     """Return a small picture for the index, as a data URL; None for a view without one."""
+    found = draw_thumbnail(view)
+    return None if found is None else to_url(*found)
+
+
+def draw_thumbnail(view: View) -> tuple[bytes, str] | None:
+    """Return a small picture as a file with its media type; None for a view without one."""
     if not isinstance(view, Picture) or view.pixels is None:
         return None
-    return _encode_picture(view.pixels, THUMBNAIL_SIDE, exact_side=0)
+    return compress(view.pixels, THUMBNAIL_SIDE)
 
 
-def _encode_picture(picture: Image, side: int | None, exact_side: int = EXACT_PICTURE_SIDE) -> str:
-    """Return a data URL in whichever format is smaller."""
+def _encode_picture(picture: Image, side: int | None) -> str:
+    return to_url(*compress(picture, side))
+
+
+def to_url(content: bytes, kind: str) -> str:
+    """Return a picture as a data URL."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def compress(picture: Image, side: int | None) -> tuple[bytes, str]:
+    """Return a picture as a file in whichever format is smaller, with its media type."""
     image = import_extra("PIL.Image", "image", "pictures in a report").fromarray(picture)
     if side is not None:
         image.thumbnail((side, side))
     files: dict[str, bytes] = {}
-    for name in ("png",) if max(picture.shape) <= exact_side else ("png", "jpeg"):
+    for name in ("png",) if max(picture.shape) <= EXACT_PICTURE_SIDE else ("png", "jpeg"):
         buffer = io.BytesIO()
         image.save(buffer, name, **({"quality": 88} if name == "jpeg" else {}))
         files[name] = buffer.getvalue()
     smallest = min(files, key=lambda name: len(files[name]))
-    return f"data:image/{smallest};base64,{base64.b64encode(files[smallest]).decode()}"
+    return files[smallest], f"image/{smallest}"
 
 
 def encode_input(view: InputView, pictures: PictureStore) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from ig2.report.encoding import MAP_BITS, REFERENCE_BITS, PictureStore, block_si
 from ig2.verdict import LITTLE_ARRIVAL, LITTLE_TRUST, advise, mark, say
 from ig2.views import Picture
 
+SCRIPTS = ("drawing.js", "item.js", "page.js")
 FILTER_FROM = 12  # inputs: fewer are seen at a glance
 # NumPy's numbers are none of JSON's
 JSON: dict[str, Any] = {"allow_nan": False, "separators": (",", ":"), "default": float}
-SHARED_POLICY = "style-src 'self'; script-src 'self'"
 LONG_NAME = 26  # characters that fit into two lines of the sidebar
 
 
@@ -41,12 +41,11 @@ def write(content: Content, path: str | PathLike[str]) -> None:
     write_file(path, page)
 
 
-def render(content: Content, shared: str | None = None) -> str:
+def render(content: Content) -> str:
     """Render a report as the text of an HTML page.
 
     Args:
         content: the content of the report.
-        shared: the URL of the folder with the style and the scripts that several pages share. By default they are inlined.
 
     Returns:
         The page, with pictures, numbers, style and script inlined.
@@ -69,7 +68,6 @@ def render(content: Content, shared: str | None = None) -> str:
         inputs=content.inputs,
         is_crossed=content.is_crossed,
         sections=[_word_input(view, data) for view, data in views],
-        shared=shared,
     )
 
 
@@ -81,13 +79,13 @@ def render_index(index: Index) -> str:
     return _render_page(_open_templates(), index, index.entries, data, inputs=(), sections=(), files=folder)
 
 
-def render_details(view: InputView, file: str, scale: float = 0.0) -> str:
-    """Render the details of one input of many as a script: pages opened from disk can load nothing else.
+def encode_details(view: InputView, key: str, scale: float = 0.0) -> dict[str, Any]:
+    """Return what a page needs to show one input: its fields as JSON, and its section in HTML.
 
     Args:
         view: the input.
-        file: the name of its file in the index.
-        scale: the scale of the whole report.
+        key: what tells it apart from others on the same page.
+        scale: the initial blur of maps in pixels.
 
     Raises:
         InputError: if the page cannot show the input.
@@ -95,17 +93,26 @@ def render_details(view: InputView, file: str, scale: float = 0.0) -> str:
     Content("", "", (view,), scale=scale).check()
     pictures = PictureStore()
     data = encode_input(view, pictures)
-    key = hashlib.sha256(file.encode("utf-8", "replace")).hexdigest()[:12]  # tells apart what is in several sections at once
     section = _open_templates().get_template("input")
-    html = section.render(input=view, words=_word_input(view, data), i=key, scale=scale)
-    content = {"input": {**data, "pictures": pictures.urls}, "html": html}
+    digest = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:12]
+    html = section.render(input=view, words=_word_input(view, data), i=digest, scale=scale)
+    return {"input": {**data, "pictures": pictures.urls}, "html": html}
+
+
+def render_details(view: InputView, file: str, scale: float = 0.0) -> str:
+    """Render the details of one input of many as a script, for the file of this name in the index."""
+    return render_script(file, encode_details(view, file, scale))
+
+
+def render_script(file: str, content: Any) -> str:
+    """Return a script that hands its content to the page: pages opened from disk can load nothing else."""
     return f"receive({json.dumps(file)}, {json.dumps(content, **JSON)});\n"
 
 
 @cache
 def _open_templates() -> Any:
     jinja2 = import_extra("jinja2", "report", "a report")
-    templates = {name: _read_file(f"{name}.html.j2") for name in ("page", "input")}
+    templates = {name: _read_file(f"{name}.html.j2") for name in ("page", "input", "meanings")}
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -114,6 +121,7 @@ def _open_templates() -> Any:
         loader=jinja2.DictLoader(templates),
     )
     environment.filters.update(percent=_format_percent, short=shorten_name)
+    environment.globals.update(little_trust=LITTLE_TRUST, little_arrival=LITTLE_ARRIVAL)
     environment.policies["json.dumps_kwargs"] = JSON
     return environment
 
@@ -128,32 +136,27 @@ def _render_page(
     entries: Sequence[IndexEntry],
     data: dict[str, Any],
     files: str | None = None,
-    shared: str | None = None,
     is_crossed: bool = False,
     **sections: Any,
 ) -> str:
     markup = import_extra("markupsafe", "report", "a report").Markup
-    script, style = f"{_read_file('drawing.js')}\n{_read_file('page.js')}", _read_file("page.css")
+    script, style = "\n".join(map(_read_file, SCRIPTS)), _read_file("page.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # of a page from the disk, 'self' is nothing: its scripts are of the scheme file
     beside = "" if files is None else " 'self' file:"
-    inside = f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'{beside}"
     page: str = environment.get_template("page").render(
         content=content,
         entries=entries,
         verdicts=_word_verdicts(content),
-        little_trust=LITTLE_TRUST,
-        little_arrival=LITTLE_ARRIVAL,
         data=data,
         files=files,
         scale=content.scale,
         filter_from=FILTER_FROM,
         script=markup(script),
         style=markup(style),
-        shared=shared,
         is_crossed=is_crossed,
         policy=(
-            f"default-src 'none'; img-src data:; {inside if shared is None else SHARED_POLICY}; "
+            f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'{beside}; "
             "base-uri 'none'; form-action 'none'"
         ),
         **sections,
@@ -177,7 +180,17 @@ def _word_input(view: InputView, data: dict[str, Any]) -> dict[str, Any]:
             pooled = f", as means over {blocked}" if side > 1 else ""
             error = _format_error(REFERENCE_BITS)
             precision += f" Those for each reference are kept in {REFERENCE_BITS} bits{pooled}: within {error}."
-    return {"settings": settings, "precision": precision}
+    return {"settings": settings, "precision": precision, "verdicts": _word_methods(view)}
+
+
+def _word_methods(view: InputView) -> list[dict[str, Any]]:
+    """Return the verdict on each method's attribution of one input, in words."""
+    verdicts = []
+    for number, method in enumerate(view.methods):
+        findings = method.findings
+        words = {"sentence": say(findings, "input") or method.note, "advice": advise(findings), "mark": mark(findings)}
+        verdicts.append({"number": number, "name": method.name, **words})
+    return verdicts
 
 
 def _word_verdicts(content: Content | Index) -> list[dict[str, Any]]:
