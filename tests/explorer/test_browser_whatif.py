@@ -33,9 +33,8 @@ def served(tmp_path_factory):
 
 
 @pytest.fixture
-def visit(browser, served, monkeypatch):
+def visit(browser, served):
     """Open the explorer as a new person; in the end, check that nothing was complained of, and nothing asked of anyone else."""
-    monkeypatch.setattr("ig2.explorer.guard.POST_RATE", 1e6)
     visited = []
 
     def visit(kind="image", at="#item=photo1.png&try=1", state="predicted", **options):
@@ -245,7 +244,7 @@ def test_the_map_gets_finer_until_it_is_cancelled(visit, served):
     try:
         page.locator("#whatif .main").click()
         page.wait_for_selector("#whatif[data-state=explaining]")
-        wait_for(lambda: whatif.turns.jobs)
+        wait_for(lambda: whatif.queue.jobs)
         other = visit("slow", state=None)
         other.wait_for_function("() => document.querySelector('#whatif .status')?.textContent === '1 ahead of you'")
         before = Slow.calls
@@ -253,7 +252,7 @@ def test_the_map_gets_finer_until_it_is_cancelled(visit, served):
         page.wait_for_selector("#whatif[data-state=cancelled]")
         assert page.evaluate("document.activeElement.textContent") == "Explain"
         other.wait_for_selector("#whatif[data-state=predicted]")  # whose turn it is now
-        wait_for(lambda: not whatif.turns.jobs)
+        wait_for(lambda: not whatif.queue.jobs)
         assert Slow.calls - before < 200  # of 300 for each of three batches
     finally:
         Slow.seconds = 0.0

@@ -10,7 +10,7 @@ from torch import nn
 
 import ig2
 from ig2.explorer import stream
-from ig2.explorer.turns import Stopped
+from ig2.explorer.queueing import Stopped
 from ig2.methods import Result
 from networks import seeded
 from whatifs import make_patients, make_reader

@@ -55,21 +55,20 @@ class Collection:
             raise InputError(f"name 1 to {MOST_STORES} stores, got {len(stores)}")
         self.folders = [Path(folder) for folder in stores]
         self.names = _name_stores(self.folders)
-        self._loading, self._projecting, self._laying_out = threading.Lock(), threading.Lock(), threading.Lock()
-        self._finding = threading.Lock()
+        self._loading, self._finding = threading.Lock(), threading.Lock()
         self._positions: OrderedDict[Query, tuple[Catalogue, Positions]] = OrderedDict()
         self._load()
         self.originals = self._find_originals(source)
-        self.projection: Projection | None = None
-        self.umap: Matrix | None = None
-        self.progress: float | None = None  # of the projection; None before it begins
-        self.umap_progress: float | None = None
-        self.trouble = ""
 
     def _load(self) -> None:
         self.stores: list[Store] = [open_store(folder) for folder in self.folders]
         self.catalogue = Catalogue(self.stores)
         self.readers = [Reader(store) for store in self.stores]
+        first = self.stores[0]
+        self.layouts = {
+            "pca": Background(lambda progress: open_projection(first, progress)),
+            "umap": Background(lambda progress: open_umap(first, progress)),
+        }
 
     def _find_originals(self, source: Any) -> Originals | None:
         manifest = self.stores[0].manifest
@@ -84,7 +83,6 @@ class Collection:
             if all(tuple(list_parts(store.folder)) == store.files for store in self.stores):
                 return False
             self._load()
-            self.projection = self.progress = self.umap = self.umap_progress = None
             return True
 
     # -- what pages ask ------------------------------------------------------------------------------------------------
@@ -229,58 +227,28 @@ class Collection:
 
     # -- the map of all items ------------------------------------------------------------------------------------------
 
+    @property
+    def projection(self) -> Projection | None:
+        """The projection, once it is computed."""
+        return self.layouts["pca"].value  # type: ignore[no-any-return]
+
     def project(self) -> Projection | None:
         """Return the projection, computed if missing; None if too few items have values."""
-        with self._projecting:
-            if self.projection is None and self.progress != 1.0:
-                self.progress, stores = 0.0, self.stores
-                projection = open_projection(stores[0], self._note)
-                if stores is self.stores:  # and no run has written to them meanwhile
-                    self.projection, self.progress = projection, 1.0
-            return self.projection
+        return self.layouts["pca"].get()  # type: ignore[no-any-return]
 
     def lay_out(self) -> Matrix | None:
         """Return the map by UMAP, computed if missing; None if too few items have values."""
-        with self._laying_out:
-            if self.umap is None and self.umap_progress != 1.0:
-                self.umap_progress, stores = 0.0, self.stores
-                points = open_umap(stores[0], self._note_umap)
-                if stores is self.stores:
-                    self.umap, self.umap_progress = points, 1.0
-            return self.umap
+        return self.layouts["umap"].get()  # type: ignore[no-any-return]
 
     def start_projection(self, layout: str = "pca") -> float:
-        """Start to compute a map in a separate thread, once; return its progress."""
-        if self.progress is None:
-            self.progress = 0.0
-            self._start(self._project_quietly)
-        if layout == "pca" or self.progress < 1.0:
-            return self.progress
-        if self.umap_progress is None:
-            self.umap_progress = 0.0
-            self._start(self._lay_out_quietly)
-        return self.umap_progress
+        """Start to compute a map in a separate thread, once, UMAP after the projection; return its progress."""
+        progress = self.layouts["pca"].start()
+        return progress if layout == "pca" or progress < 1.0 else self.layouts[layout].start()
 
-    def _start(self, work: Callable[[], None]) -> None:
-        threading.Thread(target=work, name="ig2-projection", daemon=True).start()
-
-    def _project_quietly(self) -> None:
-        try:
-            self.project()
-        except Exception as error:  # a damaged part, told on the page
-            self.trouble, self.progress = reason(error), 1.0
-
-    def _lay_out_quietly(self) -> None:
-        try:
-            self.lay_out()
-        except Exception as error:  # as above, or whatever UMAP raises
-            self.trouble, self.umap_progress = reason(error), 1.0
-
-    def _note(self, share: float) -> None:
-        self.progress = min(share, 0.99)
-
-    def _note_umap(self, share: float) -> None:
-        self.umap_progress = min(share, 0.99)
+    @property
+    def trouble(self) -> str:
+        """Why a map could not be computed, if one could not."""
+        return next((each.trouble for each in self.layouts.values() if each.trouble), "")
 
     def encode_points(self, layout: str = "pca", positions: Positions | None = None) -> dict[str, Any]:
         """Return each item's position on the map, its cluster, its class and whether it is right, as packed numbers.
@@ -293,8 +261,7 @@ class Collection:
             InputError: if there are too many for a page.
         """
         shown, catalogue = self.projection, self.catalogue
-        layouts = {"pca": None if shown is None else shown.points, "umap": self.umap}
-        places = layouts[layout]
+        places = self.layouts["umap"].value if layout == "umap" else None if shown is None else shown.points
         if shown is None or places is None:
             return {"count": 0}
         where: Any = slice(None) if positions is None else positions
@@ -352,6 +319,47 @@ class Collection:
                 }
             )
         return [cluster for cluster in clusters if cluster["items"]]
+
+
+class Background:
+    """A value that takes long, computed once: by who needs it first, or in a thread of its own.
+
+    Args:
+        compute: a function of another, which is called with the completed share.
+    """
+
+    def __init__(self, compute: Callable[[Callable[[float], None]], Any]) -> None:
+        self._compute, self._lock = compute, threading.Lock()
+        self.value: Any = None
+        self.progress: float | None = None
+        """The completed share; None before it begins."""
+        self.trouble = ""
+        """Why it could not be computed in its thread."""
+
+    def get(self) -> Any:
+        """Return the value, computed if missing."""
+        with self._lock:
+            if self.progress != 1.0:
+                self.progress = 0.0
+                self.value = self._compute(self._note)
+                self.progress = 1.0
+            return self.value
+
+    def start(self) -> float:
+        """Compute it in a separate thread, once; return the progress."""
+        if self.progress is None:
+            self.progress = 0.0
+            threading.Thread(target=self._get_quietly, name="ig2-projection", daemon=True).start()
+        return self.progress
+
+    def _get_quietly(self) -> None:
+        try:
+            self.get()
+        except Exception as error:  # a damaged part, or whatever UMAP raises: told on the page
+            self.trouble, self.progress = reason(error), 1.0
+
+    def _note(self, share: float) -> None:
+        self.progress = min(share, 0.99)
 
 
 def _merge_classes(names: Any, classes: Any) -> tuple[list[str], Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from ig2.errors import InputError, import_extra
 from ig2.explorer.collection import Collection
 from ig2.explorer.keeping import INPUTS
-from ig2.explorer.turns import Event, Job, Turns
+from ig2.explorer.queueing import Event, FairQueue, Job
 from ig2.explorer.whatif import WhatIf
 from ig2.modalities.editing import parse_json
 from ig2.report import render
@@ -30,7 +30,7 @@ def add_whatif(app: Any, whatif: WhatIf) -> None:
     responses = import_extra("fastapi.responses", "serve", "ig2 serve")
     fastapi = import_extra("fastapi", "serve", "ig2 serve")
     threads = import_extra("fastapi.concurrency", "serve", "ig2 serve")
-    turns = whatif.turns
+    queue = whatif.queue
 
     def answer_json(content: Any) -> Any:
         return responses.Response(encode_json(content), media_type="application/json")
@@ -67,8 +67,8 @@ def add_whatif(app: Any, whatif: WhatIf) -> None:
             loop.call_soon_threadsafe(events.put_nowait, event)
 
         job = Job(session or str(id(events)), lambda check: whatif.ask(question, check), tell)
-        turns.add(job)
-        return responses.StreamingResponse(_send_events(job, events, turns), media_type="application/x-ndjson")
+        queue.add(job)
+        return responses.StreamingResponse(_send_events(job, events, queue), media_type="application/x-ndjson")
 
     for path, take in ((READ, read_upload), (KEEP, keep), (EXPLAIN, explain)):
         take.__annotations__ = {"request": fastapi.Request}  # as texts, FastAPI could not look them up here
@@ -80,7 +80,7 @@ def encode_json(content: Any) -> bytes:
     return json.dumps(content, ensure_ascii=False, **JSON).encode("utf-8", "replace")
 
 
-async def _send_events(job: Job, events: asyncio.Queue[Event], turns: Turns) -> AsyncIterator[bytes]:
+async def _send_events(job: Job, events: asyncio.Queue[Event], queue: FairQueue) -> AsyncIterator[bytes]:
     """Yield the events of a job as lines; the job is cancelled when the stream ends."""
     try:
         while True:
@@ -93,7 +93,7 @@ async def _send_events(job: Job, events: asyncio.Queue[Event], turns: Turns) -> 
             if event["event"] in LAST:
                 return
     finally:
-        turns.cancel(job)
+        queue.cancel(job)
 
 
 async def _read_body(request: Any) -> bytes:

@@ -302,7 +302,7 @@ def make_server(
 
         async def shutdown(self, sockets: Any = None) -> None:
             if whatif is not None:
-                whatif.turns.stop()  # streams that are open end, and are not torn off
+                whatif.queue.stop()  # streams that are open end, and are not torn off
             await super().shutdown(sockets)
 
     return Server(config)

@@ -17,8 +17,8 @@ from ig2.errors import InputError, describe
 from ig2.explorer.collection import Collection
 from ig2.explorer.keeping import Keeper
 from ig2.explorer.maps import Map, read_map
+from ig2.explorer.queueing import Event, FairQueue
 from ig2.explorer.streaming import stream
-from ig2.explorer.turns import Event, Turns
 from ig2.explorer.views import name_class
 from ig2.methods import Method
 from ig2.modalities.base import Batch, Subject
@@ -108,7 +108,7 @@ class WhatIf:
         settings = manifest["fingerprint"].get("settings", {})
         self.editor = subject.modality.edit(subject)
         self.plan = make_plan(Nothing(), subject, method, question, Storing(read_kept(settings.get("values"))))
-        self.keeper, self.turns = Keeper(self.plan, collection.folders[0]), Turns()
+        self.keeper, self.queue = Keeper(self.plan, collection.folders[0]), FairQueue()
         self.trials: OrderedDict[str, tuple[Row, bytes | None]] = OrderedDict()
         self._lock = threading.Lock()
         self._pool, self._pool_classes = self._open_pool()

@@ -43,7 +43,7 @@ class Job:
             raise Stopped
 
 
-class Turns:
+class FairQueue:
     """A queue of jobs in one thread. The first step of each, the prediction, precedes later steps of others.
 
     Args:

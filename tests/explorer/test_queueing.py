@@ -8,7 +8,7 @@ import pytest
 from limits import wait_for
 
 from ig2.errors import InputError
-from ig2.explorer.turns import Job, Turns
+from ig2.explorer.queueing import FairQueue, Job
 from networks import refuses
 
 
@@ -38,9 +38,9 @@ def people():
 
 def test_first_steps_come_first_and_the_rest_in_turn(people):
     (a, b, c), log = people
-    turns = Turns()
+    queue = FairQueue()
     for person in (a, b, c):
-        turns.add(person.job)
+        queue.add(person.job)
     for person in (a, b, c):  # once all are there: the first must not be done before the last has come
         person.go.release(3)
     for person in (a, b, c):
@@ -48,50 +48,50 @@ def test_first_steps_come_first_and_the_rest_in_turn(people):
     order = {entry: log.index(entry) for entry in log}
     assert len(log) == 9 and order["a2"] < order["b1"] and order["b2"] < order["c1"]
     assert order["c0"] < order["b1"]
-    wait_for(lambda: turns._thread is None)  # and nothing is left behind
+    wait_for(lambda: queue._thread is None)  # and nothing is left behind
 
 
 def test_everyone_is_told_how_many_are_ahead(people):
     (a, b, c), _ = people
-    turns = Turns()
+    queue = FairQueue()
     for person in (a, b, c):
-        turns.add(person.job)
+        queue.add(person.job)
     assert c.heard("waiting")[-1]["ahead"] == 2
-    turns.cancel(b.job)  # who waits is gone at once
+    queue.cancel(b.job)  # who waits is gone at once
     assert b.events[-1] == {"event": "cancelled"} and c.heard("waiting")[-1]["ahead"] == 1
-    turns.cancel(a.job)  # who is at work stops when it looks
+    queue.cancel(a.job)  # who is at work stops when it looks
     wait_for(lambda: a.heard("cancelled"))
     wait_for(lambda: c.heard("waiting")[-1]["ahead"] == 0)
-    turns.cancel(c.job)
-    wait_for(lambda: not turns.jobs)
+    queue.cancel(c.job)
+    wait_for(lambda: not queue.jobs)
 
 
 def test_who_asks_again_gives_up_what_they_asked(people):
     (a, b, _), _ = people
-    turns, again = Turns(2), Person("a", [])
-    turns.add(a.job)
-    turns.add(b.job)
-    turns.add(again.job)  # takes no further place
+    queue, again = FairQueue(2), Person("a", [])
+    queue.add(a.job)
+    queue.add(b.job)
+    queue.add(again.job)  # takes no further place
     wait_for(lambda: a.heard("cancelled"))
-    refuses(InputError, "wait", lambda: turns.add(Person("d", []).job))
+    refuses(InputError, "wait", lambda: queue.add(Person("d", []).job))
     for person in (b, again):
-        turns.cancel(person.job)
-    wait_for(lambda: not turns.jobs)
+        queue.cancel(person.job)
+    wait_for(lambda: not queue.jobs)
 
 
 def test_a_last_event_ends_a_job_before_others_go_on(people):
     (a, b, _), log = people
-    turns = Turns()
-    turns.add(a.job)
+    queue = FairQueue()
+    queue.add(a.job)
     a.go.release()  # its first step alone
     short = Job("short", lambda check: iter([{"event": "step", "is_last": True}]), b.events.append)
     wait_for(lambda: log == ["a0"])
-    turns.add(short)
+    queue.add(short)
     a.go.release()
     wait_for(lambda: b.heard("end"))
     assert "a2" not in log
-    turns.stop()
-    wait_for(lambda: not turns.jobs)
+    queue.stop()
+    wait_for(lambda: not queue.jobs)
 
 
 def test_errors_and_people_who_left_free_the_place(people):
@@ -104,10 +104,10 @@ def test_errors_and_people_who_left_free_the_place(people):
     def leave(event):
         raise RuntimeError("the loop is closed")
 
-    turns, events = Turns(), []
-    turns.add(Job("x", fail, events.append))
-    turns.add(Job("gone", lambda check: a.work(3, check), leave))
-    turns.add(b.job)
+    queue, events = FairQueue(), []
+    queue.add(Job("x", fail, events.append))
+    queue.add(Job("gone", lambda check: a.work(3, check), leave))
+    queue.add(b.job)
     for _ in range(3):
         a.go.release()
         b.go.release()
