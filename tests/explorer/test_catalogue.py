@@ -109,8 +109,9 @@ def test_a_store_that_lacks_items_is_joined_by_id(tmp_path):
     first, second = tiny(tmp_path / "a", ["x", "y", "z"], [1.0, 2.0, 3.0]), tiny(tmp_path / "b", ["z", "x"], [30.0, 10.0])
     collection = Collection([first, second])
     assert ids(collection, where="output_2 == 10 * output") == ["x", "z"]
-    assert [None if shown is None else shown.scores.tolist() for shown in collection.read_maps(1)] == [[2.0, 0.0], None]
-    assert collection.read_maps(2)[1].scores.tolist() == [30.0, 0.0]
+    second, third = (row["maps"] for row in collection.describe_rows(np.array([1, 2])))
+    assert second[0]["scores"] == [2.0, 0.0] and second[1] is None
+    assert third[1]["scores"] == [30.0, 0.0]
 
 
 def test_a_store_that_grows_is_read_again(tmp_path):

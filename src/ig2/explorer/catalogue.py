@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ig2._utils.suggestions import suggest
 from ig2.errors import InputError, describe, reason
+from ig2.report.encoding import drop_nan
 from ig2.runs.files import arrow
 from ig2.runs.filters import parse_condition
 from ig2.runs.store import Store
@@ -193,8 +194,7 @@ class Catalogue:
 
     def read_row(self, position: int) -> dict[str, Any]:
         """Return the numbers and names of an item; NaN is None."""
-        cells = {name: self.table[name][position].as_py() for name in self.columns}
-        return {name: None if isinstance(cell, float) and not np.isfinite(cell) else cell for name, cell in cells.items()}
+        return {name: drop_nan(self.table[name][position].as_py()) for name in self.columns}
 
     def summarise(self, positions: Positions) -> dict[str, Any]:
         """Return counts, accuracy, the confusion matrix and the distributions of some items, beside those of all."""

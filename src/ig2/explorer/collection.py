@@ -20,7 +20,7 @@ from ig2.explorer.projection import Matrix, Projection, has_umap, open_projectio
 from ig2.explorer.views import name_class, view_item
 from ig2.modalities.modality import find_stored
 from ig2.report import Content, InputView, SkippedView
-from ig2.report.encoding import pack_map
+from ig2.report.encoding import drop_nan, pack_map
 from ig2.report.page import encode_details
 from ig2.runs.files import list_parts
 from ig2.runs.sources import find_source
@@ -159,10 +159,6 @@ class Collection:
         row["picture"] = has_picture and self.originals is not None and cells["id"] in self.originals
         return row
 
-    def read_maps(self, position: int) -> list[Map | None]:
-        """Return an item's map in each store; None if a store has none."""
-        return [self._read_maps(number, np.array([position]))[0] for number in range(len(self.stores))]
-
     def _read_maps(self, number: int, positions: Positions) -> list[Map | None]:
         """Return the maps of items by one of the stores."""
         places = self.catalogue.places[number][positions].tolist()
@@ -184,7 +180,7 @@ class Collection:
         position = self.locate(identity)
         if self.originals is None:
             raise InputError("there are no pictures: start with --source, the folder of the images")
-        return self.originals.encode(identity, self.read_maps(position)[0])
+        return self.originals.encode(identity, self._read_maps(0, np.array([position]))[0])
 
     def view(self, identity: str) -> tuple[list[InputView], str]:
         """Return an item as the report shows it, or why it cannot be shown."""
@@ -199,7 +195,8 @@ class Collection:
             shown = read_map(row, manifest)
             error = error or row.get("error") or ("" if shown is not None else "the store keeps no values")
             if shown is not None:
-                entries.append((self.names[number], manifest, _finite(row), shown))
+                known = {name: drop_nan(cell) for name, cell in row.items()}
+                entries.append((self.names[number], manifest, known, shown))
         if not entries:
             return [], str(error)
         first = entries[0][3]
@@ -397,10 +394,6 @@ def _encode_map(shown: Map, first: Map | None) -> dict[str, Any]:
         "strongest": strongest,
         "more": len(units) - len(order),
     }
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if isinstance(cell, float) and not np.isfinite(cell) else cell for name, cell in row.items()}
 
 
 def _name_part(part: Any) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from ig2.errors import InputError, describe
@@ -24,7 +23,7 @@ from ig2.methods import Method
 from ig2.modalities.base import Batch, Subject
 from ig2.modalities.editing import Editor, parse_json
 from ig2.question import COUNT, Question
-from ig2.report.encoding import MAP_BITS, pack_map
+from ig2.report.encoding import drop_nan, encode_scores
 from ig2.runs.files import read_kept
 from ig2.runs.manifest import describe_model, read_question
 from ig2.runs.plan import MakeMethod, Row, Storing
@@ -175,7 +174,7 @@ class WhatIf:
 
     def _describe_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         against = [self.subject.label(number) for number in row.get("against") or ()]
-        numbers = {name: _finite(row.get(name)) for name in NUMBERS}
+        numbers = {name: drop_nan(row.get(name)) for name in NUMBERS}
         named = {name: name_class(row, name, self.manifest) for name in ("target", "prediction")}
         question = row.get("question")
         return {**named, "against": against, "question": question, **numbers, "marks": mark_row(row)}
@@ -320,19 +319,9 @@ def _parse_names(names: Any, what: str) -> tuple[str, ...]:
 
 def encode_map(shown: Map) -> dict[str, Any]:
     """Return the values of an input for a page."""
-    if shown.is_flat:
-        return {"view": shown.view.name, "scores": pack_map(shown.scores, MAP_BITS)}
-    return {
-        "view": shown.view.name,
-        "scores": shown.scores.tolist(),
-        "units": shown.view.name_parts(),
-        "cells": shown.cells,
-    }
+    units, cells = shown.view.name_parts(), shown.cells
+    return {"view": shown.view.name, "scores": encode_scores(shown.scores), "units": units, "cells": cells}
 
 
 def _name_method(method: Any) -> str:
     return str(getattr(method, "name", None) or type(method).__name__)
-
-
-def _finite(number: Any) -> float | None:
-    return float(number) if isinstance(number, (int, float)) and np.isfinite(number) else None

@@ -102,8 +102,9 @@ def encode_view(view: View | None, pictures: PictureStore, side: int | None = No
     return fields
 
 
-def _finite(number: float | None) -> float | None:
-    return number if number is not None and math.isfinite(number) else None
+def drop_nan(cell: Any) -> Any:
+    """Return a cell as JSON has it: numbers that are not finite are None."""
+    return None if isinstance(cell, (float, np.floating)) and not math.isfinite(cell) else cell
 
 
 def _round(values: Numbers) -> list[list[float]]:
@@ -114,11 +115,11 @@ def _round(values: Numbers) -> list[list[float]]:
 def _encode_method(method: MethodView, view: View, pictures: PictureStore) -> dict[str, Any]:
     return {
         **{name: value for name, value in vars(method).items() if name != "numbers"},
-        **{name: _finite(method.numbers.get(name)) for name in NUMBERS},
+        **{name: drop_nan(method.numbers.get(name)) for name in NUMBERS},
         "verdict": method.verdict,
         "marks": method.mark(),
         "is_against": method.is_against,
-        "scores": _encode_scores(method.scores),
+        "scores": encode_scores(method.scores),
         "settings": _encode_settings(method.settings),
         "output_curve": encode_curves(method.output_curve),
         "distance_curve": encode_curves(method.distance_curve),
@@ -131,7 +132,7 @@ def _encode_method(method: MethodView, view: View, pictures: PictureStore) -> di
 def _encode_reference(reference: ReferenceView, method: MethodView, view: View, pictures: PictureStore) -> dict[str, Any]:
     scores: Any = None
     if reference.scores is not None and len(method.references) > 1:  # the only one's own are the method's
-        scores = _encode_scores(reference.scores)
+        scores = encode_scores(reference.scores)
         if reference.scores.ndim == 2:
             scores = pack_map(pool_map(reference.scores, view), REFERENCE_BITS)
     return {
@@ -143,7 +144,7 @@ def _encode_reference(reference: ReferenceView, method: MethodView, view: View, 
     }
 
 
-def _encode_scores(scores: Numbers) -> Any:
+def encode_scores(scores: Numbers) -> Any:
     """Return a map packed into MAP_BITS per pixel; words and columns unchanged."""
     return pack_map(scores, MAP_BITS) if scores.ndim == 2 else scores.astype(float).tolist()
 
