@@ -171,6 +171,34 @@ def test_the_keyboard_goes_through_items_and_back(visit):
     assert page.evaluate("document.activeElement.id") == "text"
 
 
+def test_going_on_keeps_the_place_on_the_page_and_what_was_chosen(visit):
+    page = visit("both", at="#item=dark%2F00.png")
+    report(page).locator("[data-control=threshold]").fill("40")
+    report(page).locator("[role=tab]").nth(1).click()
+    page.locator("#item").evaluate("place => place.scrollTo(0, 300)")
+    page.locator("#list").focus()
+    page.keyboard.press("j")
+    page.wait_for_selector("#detail[data-loaded='dark/02.png']")
+    assert page.locator("#item").evaluate("place => place.scrollTop") == 300
+    assert report(page).locator("[data-control=threshold]").input_value() == "40"
+    assert report(page).locator("[aria-selected=true]").inner_text() == "photos-gradient"
+
+
+def test_an_item_that_does_not_come_is_tried_again(visit):
+    page = visit(at="#item=dark%2F00.png")
+    report(page)
+    page.route("**/api/item*", lambda route: route.abort())
+    page.locator("#row-1").click()
+    page.wait_for_selector("#trouble:not([hidden])")
+    assert "still running" in page.locator("#trouble").inner_text() and page.locator("#input").is_hidden()
+    page.unroute("**/api/item*")
+    page.locator("#row-1").click()
+    page.wait_for_selector("#detail[data-loaded='dark/02.png']")
+    assert report(page).locator(".file").inner_text() == "dark/02.png" and page.locator("#trouble").is_hidden()
+    assert all("ERR_FAILED" in text for text in visit.trouble)  # the browser's own note
+    visit.trouble.clear()
+
+
 def test_a_link_leads_to_an_item_and_what_was_chosen_in_it(visit):
     page = visit(at="#item=light%2F31.png&at=input-1-method-1-threshold-70&text=light")
     assert report(page).locator("[data-control=threshold]").input_value() == "70"

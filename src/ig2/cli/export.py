@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
-
 from ig2._utils.suggestions import ChoiceError
 from ig2.cli.options import ExportOptions
-from ig2.cli.output import INDENT, open_console, print_heading, print_line, print_path, show_progress
+from ig2.cli.output import INDENT, open_console, print_heading, print_path, show_progress
 from ig2.errors import format_count
 
 WIDTH = 10
@@ -25,6 +23,4 @@ def run(options: ExportOptions) -> None:
         items = export_site(collection, options.out, where=options.where, limit=options.limit, progress=report)
     console, total = open_console(), len(collection.catalogue)
     print_heading(console, format_count(items, "item"), "" if items == total else f"of {total:,}")
-    print_path(console, "  site", options.out / "index.html", INDENT + WIDTH)
-    print_line(console, "serve", f"python -m http.server 8000 --directory {shlex.quote(str(options.out))}", WIDTH, fold=False)
-    print_line(console, "open", "http://localhost:8000/", WIDTH, fold=False)
+    print_path(console, "  open", options.out / "index.html", INDENT + WIDTH)

@@ -369,19 +369,21 @@ async function paintMap(canvas, { view, scores }, picture, signless) {
   paint(canvas, readPixels(picture, width, height), map, { limit: map.limit, mode: signless ? "magnitude" : "signed", opacity: picture ? 0.75 : 1, cutoff: 0 });
 }
 
-function drawUnits(map, row, which) {
-  const signless = which < row.maps.length && isSignless({ marks: row.marks[which] });
-  const words = map.units.map((unit, i) => {
-    const value = map.scores[i];
-    const kind = signless ? "magnitude" : value < 0 ? "against" : "for";
-    const said = map.cells.length ? `${unit} ${map.cells[i]}` : unit;
-    const word = make("span", { class: kind, title: `${unit}: ${signed(value)}` }, make("bdi", {}, said));
-    word.style.setProperty("--strength", ((0.7 * Math.abs(value)) / (map.strongest || 1)).toFixed(3));
-    return word;
+// Words or columns on a line, coloured by their values: [unit, cell, value, side].
+function drawLine(units, strongest) {
+  return units.flatMap(([unit, cell, value, side]) => {
+    const word = make("span", { class: side, title: `${unit}: ${signed(value)}` }, make("bdi", {}, cell ? `${unit} ${cell}` : unit));
+    word.style.setProperty("--strength", (ink(Math.abs(value)) / strongest).toFixed(3));
+    return [word, " "];
   });
-  const name = row.maps.length < 2 ? [] : [make("span", { class: "store" }, stores.stores[which]?.name ?? "difference")];
-  if (which >= row.maps.length) name[0].textContent = "difference";
-  return make("span", { class: "line" }, ...name, ...words.flatMap((word) => [word, " "]), map.more ? `… ${whole(map.more)} more` : "");
+}
+
+function drawUnits(map, row, which) {
+  const isSigned = which >= row.maps.length || !isSignless({ marks: row.marks[which] });
+  const units = map.units.map((unit, i) => [unit, map.cells[i], map.scores[i], sideOf(map.scores[i], isSigned ? "signed" : "magnitude")]);
+  const store = which < row.maps.length ? stores.stores[which].name : "difference";
+  const name = row.maps.length < 2 ? [] : [make("span", { class: "store" }, store)];
+  return make("span", { class: "line" }, ...name, ...drawLine(units, map.strongest || 1), map.more ? `… ${whole(map.more)} more` : "");
 }
 
 function markCursor() {
@@ -437,7 +439,11 @@ function showItem() {
   if (stores?.whatif) whatIf.show();
   if (shownItem !== state.item) {
     shownItem = state.item;
-    if (shownItem) loadItem(shownItem).catch(complain);
+    if (shownItem) loadItem(shownItem).catch((error) => {
+      $("input").hidden = true; // another item's
+      shownItem = ""; // so that it is tried again
+      complain(error);
+    });
   }
   drawList();
   if (state.view === "map") findSpot().then(paintCloud);
@@ -471,6 +477,7 @@ async function loadItem(id) {
   const asked = Number(/^input-(\d+)/.exec(state.at)?.[1] ?? 1) - 1;
   if (inputs.length) await showPart(clamp(asked, 0, inputs.length - 1), state.at);
   $("detail").dataset.loaded = id;
+  $("trouble").hidden = true;
 }
 
 async function showPart(number, at = "") {
@@ -497,7 +504,7 @@ async function loadCloud() {
   }
   cloudLayout = layout;
   if (answer.trouble) throw new Error(answer.trouble);
-  const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;
+  const bytes = (text) => toBytes(text).buffer;
   cloud = answer.count
     ? { ...answer, x: new Uint16Array(bytes(answer.x)), y: new Uint16Array(bytes(answer.y)), there: new Uint8Array(bytes(answer.there)), cluster: new Uint8Array(bytes(answer.cluster)), class: new Uint16Array(bytes(answer.class)), right: new Int8Array(bytes(answer.right)) }
     : { count: 0 };
@@ -508,7 +515,7 @@ async function drawMap(signal) {
   await loadCloud();
   if (state.view === "clusters") return drawClusters(signal);
   const { bits } = await ask(`/api/selection?${question()}`, signal);
-  chosenBits = Uint8Array.from(atob(bits), (letter) => letter.charCodeAt(0));
+  chosenBits = toBytes(bits);
   $("map-hint").textContent = cloud.count
     ? `Near each other where the model looks at the same things${cloud.explained === null ? "; distances between groups mean little" : `; the two directions have ${percent(cloud.explained)} of the variance`}. Drag to choose, click to open. With the keyboard: arrows move, with Shift they draw a box, Enter chooses it.`
     : "Fewer than three items have values, so there is no map.";

@@ -109,10 +109,9 @@ async function find(query) {
 async function readPoints(layout) {
   const map = await read(`map-${layout}`);
   if (!map.count) return { x: [], y: [], cluster: [] };
-  const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;
-  const there = new Uint8Array(bytes(map.there));
-  const share = (text) => Float64Array.from(new Uint16Array(bytes(text)), (whole, i) => (there[i] ? whole / 65535 : NaN));
-  const cluster = Int16Array.from(new Uint8Array(bytes(map.cluster)), (number, i) => (there[i] ? number : -1));
+  const there = toBytes(map.there);
+  const share = (text) => Float64Array.from(new Uint16Array(toBytes(text).buffer), (whole, i) => (there[i] ? whole / 65535 : NaN));
+  const cluster = Int16Array.from(toBytes(map.cluster), (number, i) => (there[i] ? number : -1));
   return { x: share(map.x), y: share(map.y), cluster };
 }
 

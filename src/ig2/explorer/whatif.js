@@ -20,12 +20,6 @@ const whatIf = (() => {
 
   // -- asking ----------------------------------------------------------------------------------------------------------
 
-  async function readJSON(path) {
-    const answer = await fetch(path);
-    if (!answer.ok) throw new Error((await answer.json()).error);
-    return answer.json();
-  }
-
   async function post(path, body, signal) {
     const answer = await fetch(path, { method: "POST", headers: { "x-ig2-session": session }, body, signal });
     if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error ?? `the server answered ${answer.status}`);
@@ -59,7 +53,7 @@ const whatIf = (() => {
     };
   }
 
-  async function ask(explain) {
+  async function askModel(explain) {
     clearTimeout(waiting);
     asked.abort();
     asked = new AbortController();
@@ -131,7 +125,7 @@ const whatIf = (() => {
     part.keep.disabled = true;
     part.cancel.hidden = part.progress.hidden = true;
     panel.dataset.state = "changed";
-    if (!editor.isEmpty()) waiting = setTimeout(() => ask(false), PAUSE);
+    if (!editor.isEmpty()) waiting = setTimeout(() => askModel(false), PAUSE);
   }
 
   function say(words, isError = false) {
@@ -410,13 +404,9 @@ const whatIf = (() => {
 
   function compareUnits(former, isSame) {
     const strongest = Math.max(...[after, former].filter(Boolean).flatMap((fact) => fact.map.scores.map(Math.abs))) || 1;
-    const line = (pairs, kind = "") => {
-      const words = pairs.map(([unit, cell, value, state]) => {
-        const word = make("span", { class: `${value < 0 ? "against" : "for"} ${state ?? ""}`, title: `${unit}: ${signed(value)}` }, make("bdi", {}, cell ? `${unit} ${cell}` : unit));
-        word.style.setProperty("--strength", ((0.7 * Math.abs(value)) / strongest).toFixed(3));
-        return word;
-      });
-      return make("p", { class: `line ${kind}` }, ...words.flatMap((word) => [word, " "]));
+    const line = (pairs) => {
+      const units = pairs.map(([unit, cell, value, state = ""]) => [unit, cell, value, `${sideOf(value)} ${state}`]);
+      return make("p", { class: "line" }, ...drawLine(units, strongest));
     };
     const pairs = ({ map }) => map.units.map((unit, i) => [unit, map.cells?.[i], map.scores[i]]);
     const shown = former ? [figure("Before", line(pairs(former)))] : [];
@@ -504,7 +494,7 @@ const whatIf = (() => {
     part.former.addEventListener("change", compare);
     part.other = make("p", { class: "hint other", hidden: "" }, "Before explains ", make("bdi", {}), ", so there is no difference to show. ", button("Ask the same of this input", () => {
       askLike(part.former.value === "last" ? last : before);
-      ask(true);
+      askModel(true);
     }));
     const settings = make("form", { class: "settings", "aria-label": "What is explained" },
       field("Explained", part.target), field("Rather than", part.against),
@@ -513,7 +503,7 @@ const whatIf = (() => {
       make("p", { class: "buttons" }, part.explain, part.cancel));
     settings.addEventListener("submit", (event) => {
       event.preventDefault();
-      ask(true);
+      askModel(true);
     });
     part.results = make("section", { class: "results", hidden: "", "aria-label": "The explanation" },
       part.why, part.other, field("Compare with", part.former), part.maps, make("div", { class: "scroll" }, part.numbers),
@@ -584,7 +574,7 @@ const whatIf = (() => {
     }
     const now = ++turn;
     if (!about) {
-      const answer = await readJSON("/whatif/about");
+      const answer = await ask("/whatif/about");
       if (about) return show();
       about = answer;
       build();
@@ -593,7 +583,7 @@ const whatIf = (() => {
     if (opened === state.item) return;
     clearTimeout(waiting);
     asked.abort();
-    const content = state.item ? await readJSON(`/whatif/item?${new URLSearchParams({ id: state.item })}`) : { before: null };
+    const content = state.item ? await ask(`/whatif/item?${new URLSearchParams({ id: state.item })}`) : { before: null };
     if (now !== turn) return;
     opened = state.item;
     [before, last, after, trial] = [null, null, null, null];
@@ -608,7 +598,7 @@ const whatIf = (() => {
     await fill(content);
     say(editor.isEmpty() ? (opened && about.view === "picture" ? "The image is not here: start ig2 serve with --source, or upload one." : `${invite()}, then explain it.`) : "");
     finish("open");
-    if (!editor.isEmpty()) ask(false);
+    if (!editor.isEmpty()) askModel(false);
     panel.dataset.opened = opened;
     panel.scrollTop = 0; // where the panel of another input was read to its end
     panel.focus({ preventScroll: true });

@@ -64,10 +64,11 @@ function readFile(file) {
 
 // -- the scores -------------------------------------------------------------------------------------------------------
 
+const toBytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)); // of base64
+
 async function unpack(scores) {
   if (Array.isArray(scores)) return measure(Float64Array.from(scores), scores.length, 1, 1);
-  const bytes = Uint8Array.from(atob(scores.data), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const stream = new Blob([toBytes(scores.data)]).stream().pipeThrough(new DecompressionStream("deflate"));
   const planes = new Uint8Array(await new Response(stream).arrayBuffer());
   const [height, width] = scores.shape;
   const size = width * height;
