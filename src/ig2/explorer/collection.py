@@ -20,7 +20,7 @@ from ig2.explorer.projection import Matrix, Projection, has_umap, open_projectio
 from ig2.explorer.views import name_class, view_item
 from ig2.modalities.modality import find_stored
 from ig2.report import Content, InputView, SkippedView
-from ig2.report.encoding import drop_nan, pack_map
+from ig2.report.encoding import draw_thumbnail, drop_nan, pack_map
 from ig2.report.page import encode_details
 from ig2.runs.files import list_parts
 from ig2.runs.sources import find_source
@@ -144,10 +144,7 @@ class Collection:
         cells = self.catalogue.read_row(position)
         row = {name: cells.get(name) for name in ("id", "error", "trust", "relative_residual", "output")}
         manifest = self.stores[0].manifest
-        row |= {
-            name: name_class(cells, name, manifest) if cells.get(name) is not None or cells.get(f"{name}_name") else None
-            for name in ("label", "prediction", "target")
-        }
+        row |= {name: name_class(cells, name, manifest) or None for name in ("label", "prediction", "target")}
         row["right"] = int(self.catalogue.is_right[position])
         row["marks"] = marks
         first = next((shown for shown in maps if shown is not None), None)
@@ -180,7 +177,11 @@ class Collection:
         position = self.locate(identity)
         if self.originals is None:
             raise InputError("there are no pictures: start with --source, the folder of the images")
-        return self.originals.encode(identity, self._read_maps(0, np.array([position]))[0])
+        view = self.originals.view(identity, self._read_maps(0, np.array([position]))[0])
+        found = None if view is None else draw_thumbnail(view)
+        if found is None:
+            raise InputError(f"the item {describe(identity)} is no picture that can be read")
+        return found
 
     def view(self, identity: str) -> tuple[list[InputView], str]:
         """Return an item as the report shows it, or why it cannot be shown."""

@@ -8,7 +8,6 @@ from typing import Any
 from ig2.errors import InputError, describe
 from ig2.explorer.maps import Map
 from ig2.modalities.modality import find, find_stored
-from ig2.report.encoding import draw_thumbnail
 from ig2.runs.sources import Rows, find_source
 from ig2.views import Picture, View
 
@@ -53,24 +52,10 @@ class Originals:
             raise InputError(f"there is no item {describe(identity)} in the source")
         return self.modality.extract(self.source.load(self.handles[identity]), self.column)
 
-    def view(self, identity: str, shown: Map) -> View | None:
-        """Return how an item itself is shown under its map; None if it is missing or broken."""
-        if identity not in self.handles:
-            return None
+    def view(self, identity: str, shown: Map | None) -> View | None:
+        """Return how an item itself is shown, under its map if it has one; None if it is missing or broken."""
+        view, scores = (Picture(), None) if shown is None else (shown.view, shown.scores)
         try:
-            return self.modality.show_original(self.load(identity), shown.view, shown.scores, self.about)
+            return self.modality.show_original(self.load(identity), view, scores, self.about)
         except InputError:  # a broken file: the map alone is shown
             return None
-
-    def encode(self, identity: str, shown: Map | None) -> tuple[bytes, str]:
-        """Return a small picture of an item, as a file with its media type.
-
-        Raises:
-            InputError: if it is no picture, is missing, or is broken.
-        """
-        view, scores = (Picture(), None) if shown is None else (shown.view, shown.scores)
-        view = self.modality.show_original(self.load(identity), view, scores, self.about)
-        found = draw_thumbnail(view)
-        if found is None:
-            raise InputError(f"the item {describe(identity)} is no picture")
-        return found

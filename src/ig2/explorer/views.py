@@ -50,18 +50,18 @@ def view_item(
             view=original or first.view,
             prediction=name_class(row, "prediction", manifest),
             probability=None,
-            target=name_class(row, "target", manifest),
+            target=name_class(row, "target", manifest) or "unknown",
             contrasted=tuple(_find_class(number, manifest) for number in against),
             methods=tuple(methods),
             measure=str(row.get("measure") or ""),
             question=str(row.get("question") or ""),
-            label="" if row.get("label") is row.get("label_name") is None else name_class(row, "label", manifest),
+            label=name_class(row, "label", manifest),
         )
     ]
 
 
 def name_class(row: Mapping[str, Any], which: str, manifest: Mapping[str, Any]) -> str:
-    """Return the name of a row's label, target or prediction."""
+    """Return the name of a row's label, target or prediction; empty if it has none."""
     name = row.get(f"{which}_name")
     return str(name) if name is not None else _find_class(row.get(which), manifest)
 
@@ -70,7 +70,7 @@ def _find_class(number: Any, manifest: Mapping[str, Any]) -> str:
     classes = manifest.get("classes") or ()
     if isinstance(number, int) and 0 <= number < len(classes):
         return str(classes[number])
-    return "unknown" if number is None else f"class {number}"
+    return "" if number is None else f"class {number}"
 
 
 def _view_method(
