@@ -318,15 +318,7 @@ def listen(host: str, port: int | None) -> socket.socket:
     for number in [port] if port is not None else range(PORT, PORT + TRIES):
         try:
             family = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0][0]
-            listener = socket.socket(family)
-            try:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind((host, number))
-                listener.listen(128)
-                return listener
-            except OSError:
-                listener.close()
-                raise
+            return socket.create_server((host, number), family=family, backlog=128)
         except OSError as error:
             failure = error
     assert failure is not None
