@@ -218,7 +218,7 @@ class Collection:
         return Content(title, model, tuple(views), {"store": ", ".join(self.names)}, tuple(skipped))
 
     def show_item(self, identity: str) -> dict[str, Any]:
-        """Return an item as its page draws it: its inputs, as the details of a report, or why there is none."""
+        """Return an item as its page draws it: its inputs as in a report, or why there are none."""
         views, why = self.view(identity)
         inputs = [encode_details(view, f"{number} {identity}") for number, view in enumerate(views)]
         return {"id": identity, "inputs": inputs, "why": why}
@@ -239,7 +239,7 @@ class Collection:
         return self.layouts["umap"].get()  # type: ignore[no-any-return]
 
     def start_projection(self, layout: str = "pca") -> float:
-        """Start to compute a map in a separate thread, once, UMAP after the projection; return its progress."""
+        """Start to compute a map in a thread, once, UMAP after the projection; return its progress."""
         progress = self.layouts["pca"].start()
         return progress if layout == "pca" or progress < 1.0 else self.layouts[layout].start()
 

@@ -1,4 +1,4 @@
-"""Checks of every request before anything is read: host, token, a body only where one is expected, length and number."""
+"""Checks of every request before it is read: host, token, length, number, bodies where expected."""
 
 from __future__ import annotations
 

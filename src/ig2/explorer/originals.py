@@ -53,7 +53,7 @@ class Originals:
         return self.modality.extract(self.source.load(self.handles[identity]), self.column)
 
     def view(self, identity: str, shown: Map | None) -> View | None:
-        """Return how an item itself is shown, under its map if it has one; None if it is missing or broken."""
+        """Return how an item itself is shown under its map, if any; None if it is missing or broken."""
         view, scores = (Picture(), None) if shown is None else (shown.view, shown.scores)
         try:
             return self.modality.show_original(self.load(identity), view, scores, self.about)

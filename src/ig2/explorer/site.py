@@ -158,7 +158,7 @@ def _write(collection: Collection, positions: Positions, of: int, draft: Path, p
 
 
 def _read_picture(collection: Collection, row: dict[str, Any]) -> str | Literal[False]:
-    """Return an item's picture as a data URL; False if there is none, or its file is broken: the map alone is shown."""
+    """Return an item's picture as a data URL; False without one, or if its file is broken."""
     with suppress(InputError):
         return to_url(*collection.read_picture(row["id"])) if row["picture"] else False
     return False

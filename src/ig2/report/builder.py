@@ -89,7 +89,7 @@ def build(
 
 
 def _name_label(subject: Subject, label: str | None) -> str:
-    """Return the class that someone gave a sample, such as its folder's name, if it is one of the model's."""
+    """Return the class given to a sample, such as its folder's name, if the model has it."""
     return next((name for name in subject.classes or () if label is not None and name.lower() == label.lower()), "")
 
 

@@ -100,12 +100,12 @@ def encode_details(view: InputView, key: str, scale: float = 0.0) -> dict[str, A
 
 
 def render_details(view: InputView, file: str, scale: float = 0.0) -> str:
-    """Render the details of one input of many as a script, for the file of this name in the index."""
+    """Render the details of one input of many as a script, for its file in the index."""
     return render_script(file, encode_details(view, file, scale))
 
 
 def render_script(file: str, content: Any) -> str:
-    """Return a script that hands its content to the page: pages opened from disk can load nothing else."""
+    """Return a script that hands its content to the page: from disk, it can load nothing else."""
     return f"receive({json.dumps(file)}, {json.dumps(content, **JSON)});\n"
 
 
