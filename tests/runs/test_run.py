@@ -130,7 +130,7 @@ def test_aggregates_are_those_of_the_rows(
     expected = Aggregates()
     expected.absorb(store, ["insertion"])
     assert store.aggregates.to_json() == expected.to_json()
-    assert bool(expected.feature_sketches) == (values == "float32" or isinstance(values, ig2.Grid))
+    assert (len(expected.feature_means()) > 0) == (values == "float32" or isinstance(values, ig2.Grid))
 
 
 def test_words_of_texts(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ SMALLEST = 1e-12  # smaller numbers count as zero
 EXTREMES = 20  # items in each list of extremes
 SIDE = 14  # of the grid that images are pooled to
 MOST_FEATURES = 4096
-MOST_SKETCHES = 512  # features with quantiles
 MOST_WORDS = 10_000  # the first different words of a run; later ones are not counted
 ROWS_AT_ONCE = 256  # taken as arrays: one by one, a row of 14 × 14 values took 107 µs, so it takes 29
 POOLED_AT_ONCE = 2**15  # numbers, which stay in the cache: photos of 224 × 224 pixels took 18 times longer 256 at once
@@ -95,58 +94,6 @@ def _read_bucket(key: int) -> float:
 
 
 @dataclass
-class _Counts:
-    """The sketches of many features as one array: 64 rows of 196 features take 0.2 ms, and separate sketches took 1.2."""
-
-    first: int
-    """The key of the first bucket."""
-    buckets: NDArray[np.int64]
-    """The number of values of each feature in each bucket, (features, buckets)."""
-    zeros: NDArray[np.int64]
-
-    def add(self, numbers: NDArray[np.float64]) -> None:
-        """Add the numbers of rows, (rows, features); those that are not finite are ignored."""
-        is_finite = np.isfinite(numbers)
-        keys = _find_buckets(np.where(is_finite, numbers, 0.0))
-        is_zero = keys == ZERO
-        self.zeros += (is_zero & is_finite).sum(axis=0)
-        if is_zero.all():
-            return
-        self._reach(int(keys.min(where=~is_zero, initial=-ZERO)), int(keys.max()))
-        places = keys - self.first + self.buckets.shape[1] * np.arange(len(self.buckets))
-        np.add.at(self.buckets.reshape(-1), places[~is_zero], 1)
-
-    def _reach(self, lowest: int, highest: int) -> None:
-        """Extend the buckets to the range between two keys."""
-        width = self.buckets.shape[1]
-        before = max(0, self.first - lowest) if width else 0
-        after = max(0, highest + 1 - (self.first + width)) if width else highest + 1 - lowest
-        if before or after:
-            self.first = self.first - before if width else lowest
-            self.buckets = np.pad(self.buckets, ((0, 0), (before, after)))
-
-    def read(self) -> list[Sketch]:
-        """Return a sketch for each feature."""
-        sketches = []
-        for row, zeros in zip(self.buckets, self.zeros.tolist(), strict=True):
-            places = np.flatnonzero(row)
-            pairs = zip((places + self.first).tolist(), row[places].tolist(), strict=True)
-            sketches.append(Sketch(Counter(dict(pairs)), zeros))
-        return sketches
-
-    @classmethod
-    def of(cls, sketches: Sequence[Sketch]) -> _Counts:
-        """Return sketches as one array."""
-        counts = cls(0, np.zeros((len(sketches), 0), np.int64), np.array([sketch.zeros for sketch in sketches], np.int64))
-        keys = [key for sketch in sketches for key in sketch.buckets]
-        if keys:
-            counts._reach(min(keys), max(keys))
-        for row, sketch in zip(counts.buckets, sketches, strict=True):
-            row[np.array([*sketch.buckets], np.int64) - counts.first] = [*sketch.buckets.values()]
-        return counts
-
-
-@dataclass
 class Mean:
     """A mean as a sum and a count."""
 
@@ -184,11 +131,10 @@ class Aggregates:
 
     rows: int = 0
     classes: dict[int, ClassAggregates] = field(default_factory=dict)
-    words: dict[str, tuple[Mean, Sketch]] = field(default_factory=dict)
-    """The mean and the quantiles of the values of each word."""
+    words: dict[str, Mean] = field(default_factory=dict)
+    """The mean of the values of each word."""
     extremes: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
     """`most_trusted`, `least_trusted` and `largest_residuals`: a number and an id each."""
-    _counts: _Counts = field(default_factory=lambda: _Counts.of([]))
 
     # -- what they say -------------------------------------------------------------------------------------------------
 
@@ -212,11 +158,6 @@ class Aggregates:
         parts = [part for part in self._choose(target) if part.features is not None]
         sums = [part.features for part in parts if part.features is not None]
         return np.sum(sums, axis=0) / sum(part.count for part in parts) if sums else np.zeros(0)
-
-    @property
-    def feature_sketches(self) -> list[Sketch]:
-        """A sketch of the values of each feature, over all classes."""
-        return self._counts.read()
 
     def curve(self, metric: str, target: int | None = None) -> NDArray[np.float64]:
         """Return the mean curve of a metric, such as "insertion"."""
@@ -298,15 +239,9 @@ class Aggregates:
         pairs = [(units, values) for units, values in rows if len(units) == values.size]
         words = [word.lower() for units, _ in pairs for word in units]
         values = np.concatenate([np.zeros(0), *(np.asarray(cells, dtype=np.float64).ravel() for _, cells in pairs)])
-        for word, value, key in zip(words, values.tolist(), _find_buckets(np.nan_to_num(values)).tolist(), strict=True):
-            if word not in self.words:
-                if len(self.words) >= MOST_WORDS:
-                    continue
-                self.words[word] = (Mean(), Sketch())
-            mean, sketch = self.words[word]
-            mean.add(value)
-            if math.isfinite(value):
-                sketch._count(key)
+        for word, value in zip(words, values.tolist(), strict=True):
+            if word in self.words or len(self.words) < MOST_WORDS:
+                self.words.setdefault(word, Mean()).add(value)
 
     def _absorb_features(self, parts: Sequence[ClassAggregates], values: Sequence[NDArray[Any]]) -> None:
         step = max(1, POOLED_AT_ONCE // max(1, values[0].size))
@@ -316,10 +251,6 @@ class Aggregates:
             return
         for part, row in zip(parts, features, strict=True):
             part.features = row.copy() if part.features is None else part.features + row
-        if features.shape[1] <= MOST_SKETCHES:
-            if not len(self._counts.zeros):
-                self._counts = _Counts.of([Sketch()] * features.shape[1])
-            self._counts.add(features)
 
     # -- JSON ----------------------------------------------------------------------------------------------------------
 
@@ -337,8 +268,7 @@ class Aggregates:
                 }
                 for label, part in self.classes.items()
             },
-            "feature_sketches": [_write_sketch(sketch) for sketch in self.feature_sketches],
-            "words": {word: [mean.count, mean.total, _write_sketch(sketch)] for word, (mean, sketch) in self.words.items()},
+            "words": {word: [mean.count, mean.total] for word, mean in self.words.items()},
             "extremes": self.extremes,
         }
 
@@ -362,15 +292,12 @@ class Aggregates:
                     )
                     for label, part in content["classes"].items()
                 },
-                {
-                    str(word): (Mean(int(count), float(total)), _read_sketch(sketch))
-                    for word, (count, total, sketch) in content["words"].items()
-                },
+                # those of earlier versions have quantiles behind them
+                {str(word): Mean(int(count), float(total)) for word, (count, total, *_) in content["words"].items()},
                 {
                     str(name): [(float(value), str(identity)) for value, identity in entries]
                     for name, entries in content["extremes"].items()
                 },
-                _Counts.of([_read_sketch(sketch) for sketch in content["feature_sketches"]]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"the aggregates are damaged: {reason(error)}; got {describe(content)}") from error
