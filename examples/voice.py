@@ -63,8 +63,8 @@ def build() -> modalities.signal.SignalSubject:
     net.load_state_dict(dict(zip(net.state_dict(), tensors, strict=True)))  # in the same order under other names
     noise = torch.randn(8, STEPS, generator=torch.Generator().manual_seed(0)) * torch.logspace(-4, -0.5, 8)[:, None]
     return modalities.signal.subject(
-        net.eval(), STEPS, "T", ["speech"], rate=RATE, window=CHUNK / RATE, name="Silero VAD",
-        representation="output", outputs="numbers", bounds=(-1, 1), clips=noise.clamp(-1, 1),
+        ig2.wrap(net.eval(), "output", bounds=(-1, 1)), STEPS, "T", ["speech"], rate=RATE, window=CHUNK / RATE,
+        name="Silero VAD", outputs="numbers", clips=noise.clamp(-1, 1),
     )  # fmt: skip
 
 

@@ -161,7 +161,7 @@ def make_letters(labels: str) -> modalities.table.TableSubject:
     """A subject whose outputs are its columns, so that a row is of the class of its largest; one row of each of `labels`."""
     rows = [{letter: 9.0 * (letter == label) + 0.1 * place for letter in "abcd"} for place, label in enumerate(labels)]
     columns = [modalities.table.Number(letter) for letter in "abcd"]
-    return modalities.table.subject(nn.Identity(), columns, classes=list("abcd"), representation="output", rows=rows)
+    return modalities.table.subject(library.wrap(nn.Identity(), "output"), columns, classes=list("abcd"), rows=rows)
 
 
 A_THEN_B_C_D = [{"a": 9, "b": 5, "c": 4, "d": 3}]

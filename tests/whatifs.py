@@ -61,10 +61,8 @@ def make_bright(slow: bool = False) -> modalities.image.ImageSubject:
         net[3].bias[:] = 0.0
     net = net.eval()
     photos = make_photos()
-    return modalities.image.subject(
-        Slow(net).eval() if slow else net, (SIDE, SIDE), classes=["dark", "light"], name="bright", photos=lambda: photos,
-        representation="net.2" if slow else None,
-    )  # fmt: skip
+    model = ig2.wrap(Slow(net).eval(), "net.2") if slow else net
+    return modalities.image.subject(model, (SIDE, SIDE), classes=["dark", "light"], name="bright", photos=lambda: photos)
 
 
 def make_reader() -> modalities.text.TextSubject:
@@ -93,7 +91,7 @@ def make_reader() -> modalities.text.TextSubject:
         return tokens
 
     return modalities.text.from_parts(
-        table, Mean().eval(), cut, classes=["worse", "better"], name="reader", representation="output",
+        table, ig2.wrap(Mean().eval(), "output"), cut, classes=["worse", "better"], name="reader",
         texts=["a bad film", "a good book", "sad bad book", "good good film", "a film", "bad", "good book"],
     )  # fmt: skip
 

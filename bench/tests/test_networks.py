@@ -264,7 +264,7 @@ def test_padding_does_not_change_a_texts_scores() -> None:
 def test_the_text_network_can_be_explained() -> None:
     net = text_network().requires_grad_(False)
     subject = modalities.text.from_parts(net.embedding, net, net.cut)
-    batch = subject.encode(["who is the river?", "where?"])
+    batch = subject.read(["who is the river?", "where?"])
     found = ig2.IG2(steps=5, step_size=0.1)(subject.model, batch.x, references=subject.references(["is it?"], batch))
     shares = subject.scores(batch, found)
     assert [len(share) for share in shares] == [4, 1] and all(abs(share).sum() > 0 for share in shares)

@@ -75,7 +75,7 @@ subject = modalities.text.from_parts(
 
 # `encode` cuts and pads. What is attributed is the embedding of each word; the mask comes along, fixed.
 
-batch = subject.encode([sentence for sentence, _ in sentences])
+batch = subject.read([sentence for sentence, _ in sentences])
 answers = torch.tensor([good for _, good in sentences])
 optimizer = torch.optim.Adam([*embedding.parameters(), *reader.parameters()], lr=1e-2)
 for _ in range(60):
@@ -88,7 +88,7 @@ reader.eval()
 #
 # Three sentences of different lengths. Padding never moves and gets nothing.
 
-batch = subject.encode(
+batch = subject.read(
     [
         "The soup was lovely.",
         "The film was not awful.",

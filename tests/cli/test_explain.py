@@ -84,6 +84,7 @@ def test_every_method_that_is_not_for_images_alone_runs_on_tables(ig2):
 
 def test_kernelshap_takes_a_column_of_several_features_as_one(ig2):
     ig2.module("""
+import ig2
 from ig2 import modalities
 def table():
     columns = (modalities.table.Number("size"), modalities.table.Category("colour", ("red", "green", "blue")))
@@ -92,7 +93,7 @@ def table():
         def forward(self, x):
             score = x @ torch.tensor([1.0, 2.0, -1.0, 0.0])
             return torch.stack([score, -score], dim=1)
-    return modalities.table.subject(Net(), columns, ("yes", "no"), representation="output", rows=rows)
+    return modalities.table.subject(ig2.wrap(Net(), "output"), columns, ("yes", "no"), rows=rows)
 """)
     Path("rows.csv").write_text("colour,size,other\nred,0.5,x\n")
     options = ("--method", "kernelshap", "--against", "others", "-o", "out")

@@ -18,6 +18,7 @@ from ig2.views import Curve
 MODULE = """
 import torch
 from torch import nn
+import ig2
 from ig2 import modalities
 
 def net():
@@ -27,7 +28,8 @@ def net():
 
 def build():
     noise = torch.rand(30, 40, generator=torch.Generator().manual_seed(1)) * 2 - 1
-    return modalities.signal.subject(net(), 40, "T", ["quiet", "loud"], rate=100, window=0.1, bounds=(-1, 1), clips=noise)
+    model = ig2.wrap(net(), bounds=(-1, 1))
+    return modalities.signal.subject(model, 40, "T", ["quiet", "loud"], rate=100, window=0.1, clips=noise)
 """
 
 

@@ -17,6 +17,7 @@ from PIL import Image
 from ig2 import modalities
 from ig2.demo import photos as demo_photos
 from ig2.errors import InputError
+from ig2.modalities.image import imagenet
 from ig2.modalities.image.reading import Framing, read_image
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
@@ -50,7 +51,7 @@ def test_the_default_model_knows_real_photos_and_prints_nothing(
 
 
 def test_imagenet_names_are_a_thousand_different_ones_in_the_usual_order() -> None:
-    names = modalities.image.imagenet_classes()
+    names = imagenet.names()
     assert len(names) == len({name.lower() for name in names}) == 1000
     known = {
         0: "tench",

@@ -19,7 +19,8 @@ from ig2.errors import IG2Warning, InputError
 from ig2.metrics import Deletion
 from ig2.modalities.samples import Sample
 from ig2.modalities.signal import sound
-from ig2.modalities.signal.recordings import SignalSubject, read_folder, subject
+from ig2.modalities.signal.modality import SIGNALS
+from ig2.modalities.signal.recordings import SignalSubject, subject
 from ig2.modalities.signal.sound import read_sound
 from ig2.report import build
 from ig2.views import MOST_BINS, Curve, sum_bins
@@ -79,12 +80,12 @@ def test_endings_in_capitals_are_those_of_sounds(tmp_path: Path):
     for name in ("A.WAV", "deep/b.Wav", "c.wav"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write_wav(tmp_path / name, data(30, 1).numpy())
-    found = read_folder(tmp_path)
+    found = SIGNALS.list_samples(tmp_path)
     assert [each.name for each in found] == ["A.WAV", "c.wav", "deep/b.Wav"]
     assert [each.label for each in found] == [None, None, "deep"]
     assert len(subject_of("T").read(found)) == 3
     (tmp_path / "d.MP3").write_bytes(b"")
-    assert len(read_folder(tmp_path)) == 3
+    assert len(SIGNALS.list_samples(tmp_path)) == 3
 
 
 def test_files_that_are_no_sound_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

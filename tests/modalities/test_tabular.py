@@ -440,7 +440,7 @@ def test_cells_are_the_users_own_and_no_longer_than_a_person_writes(tmp_path: Pa
 
 def test_references_are_of_the_class_explained_against_where_the_pool_has_any() -> None:
     columns = [Number("a"), Number("b"), Number("c")]
-    mine = modalities.table.subject(nn.Identity(), columns, classes=["x", "y", "z"], representation="output")
+    mine = modalities.table.subject(ig2.wrap(nn.Identity(), "output"), columns, classes=["x", "y", "z"])
     rows = [{"a": 9, "b": 2, "c": 1}]
     ys, zs = [{"a": 0, "b": 5 + i, "c": 0} for i in range(3)], [{"a": 0, "b": 1, "c": 6 + i} for i in range(3)]
     pool = mine.read(ys + zs)
@@ -489,7 +489,7 @@ def test_explicands_that_are_skipped_have_no_names() -> None:
 
 def test_what_the_pool_is_does_not_depend_on_what_is_explained_against() -> None:
     mine = modalities.table.subject(
-        nn.Identity(), [Number("a"), Number("b"), Number("c")], ["x", "y", "z"], representation="output", outputs="labels"
+        ig2.wrap(nn.Identity(), "output"), [Number("a"), Number("b"), Number("c")], ["x", "y", "z"], outputs="labels"
     )
     batch = mine.read([{"a": 3, "b": -1, "c": -2}])
     pool = mine.read([{"a": -1, "b": -5, "c": -1}, {"a": 2, "b": -1, "c": 4}])  # neither, and x with z

@@ -20,6 +20,8 @@ from ig2._utils import training
 from ig2.demo import digits
 from ig2.demo import photos as demo_photos
 from ig2.errors import IG2Warning, InputError, MissingExtraError
+from ig2.modalities.image.modality import IMAGES
+from ig2.modalities.image.reading import Framing
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 
@@ -67,18 +69,6 @@ def test_a_layer_is_explained_with_the_names_of_the_photos() -> None:
     assert inside.names.predictions == subject.explain(photos, ig2.Gradient()).names.predictions
 
 
-def test_the_data_space_changes_units_and_nothing_else() -> None:
-    net, picture = linear_net(), noise(12, 10)
-    one = modalities.image.subject(net, size=(8, 8), mean=0.4, std=0.3)
-    full = modalities.image.subject(net, size=(8, 8), mean=0.4 * 255, std=0.3 * 255, value_range=255)
-    x, y = one.read(picture), full.read(picture)
-    assert torch.allclose(x.x * 255, y.x)
-    assert full.model.bounds == (0.0, 255.0)
-    assert np.array_equal(one.picture(x.x[0]), full.picture(y.x[0]))
-    a, b = (ig2.IntegratedGradients(steps=9)(s.model, batch.x) for s, batch in ((one, x), (full, y)))
-    assert torch.allclose(a.values, b.values, atol=1e-6)
-
-
 def test_a_picture_is_what_was_read() -> None:
     mine, picture = modalities.image.subject(linear_net(), size=(8, 8)), noise()
     batch = mine.read(picture)
@@ -93,7 +83,7 @@ def test_a_picture_is_what_was_read() -> None:
 
 @pytest.mark.parametrize("size", [8, np.int64(8), [8, 8], torch.Size([8, 8]), np.array([8, 8])])
 def test_one_number_is_the_side_of_a_square(size: Any) -> None:
-    mine = modalities.image.subject(linear_net(), size=size, cover=9)
+    mine = modalities.image.subject(linear_net(), size=size, frame=Framing(size, 9))
     assert mine.size == (8, 8)
     assert mine.read(np.zeros((20, 30, 3), dtype=np.uint8)).x.shape == (1, 3, 8, 8)
 
@@ -103,12 +93,12 @@ def test_a_size_that_is_none_is_quoted(size: Any) -> None:
     with pytest.raises(InputError, match="size must be"):
         modalities.image.subject(linear_net(), size=size)
     with pytest.raises(InputError, match="cover must be"):
-        modalities.image.subject(linear_net(), size=(8, 8), cover=0 if size is None else size)
+        Framing(8, 0 if size is None else size)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("value_range", "1"), ("value_range", None), ("value_range", [1]), ("frame", "x"), ("photos", [1]), ("classes", 5)],
+    [("frame", "x"), ("photos", [1]), ("classes", 5)],
 )
 def test_an_option_of_the_wrong_kind_is_named(name: str, value: Any) -> None:
     with pytest.raises(InputError, match=name):
@@ -121,7 +111,6 @@ def test_wrong_words_for_a_network_are_named() -> None:
         ({"mean": (0.1, 0.2)}, "one number for each of 3"),
         ({"std": 0.0}, "std must be positive"),
         ({"channels": 4}, "channels"),
-        ({"value_range": 0}, "value_range"),
         ({"mean": "red"}, "mean must be a number"),
     ]
     for options, expected in wrong:
@@ -337,15 +326,15 @@ def test_a_folder_of_photos_flat_or_by_class(tmp_path: Path) -> None:
     for name in ("cat/1.png", "cat/2.png", "cat/3.png", "dog/1.PNG", ".hidden/4.png", "notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("RGB", (4, 4)).save(tmp_path / name, "png")
-    found = modalities.image.read_folder(tmp_path)  # all of them
+    found = IMAGES.list_samples(tmp_path)  # all of them
     assert [(photo.name, photo.label) for photo in found] == [
         (os.path.join("cat", "1.png"), "cat"),
         (os.path.join("cat", "2.png"), "cat"),
         (os.path.join("cat", "3.png"), "cat"),
         (os.path.join("dog", "1.PNG"), "dog"),
     ]
-    assert {photo.label for photo in modalities.image.read_folder(tmp_path, limit=2)} == {"cat", "dog"}
-    assert [photo.label for photo in modalities.image.read_folder(tmp_path / "cat")] == [None] * 3
+    assert {photo.label for photo in IMAGES.list_samples(tmp_path, limit=2)} == {"cat", "dog"}
+    assert [photo.label for photo in IMAGES.list_samples(tmp_path / "cat")] == [None] * 3
     mine = modalities.image.subject(linear_net(), size=(8, 8))
     assert mine.read(found).labels == ("cat", "cat", "cat", "dog")
 
@@ -353,8 +342,8 @@ def test_a_folder_of_photos_flat_or_by_class(tmp_path: Path) -> None:
 def test_no_photo_of_a_folder_is_dropped_in_silence(tmp_path: Path) -> None:
     for number in range(70):
         Image.new("RGB", (4, 4)).save(tmp_path / f"{number}.png")
-    assert len(modalities.image.read_folder(tmp_path)) == 70
-    assert len(modalities.image.read_folder(tmp_path, limit=3)) == 3
+    assert len(IMAGES.list_samples(tmp_path)) == 70
+    assert len(IMAGES.list_samples(tmp_path, limit=3)) == 3
 
 
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
@@ -364,8 +353,8 @@ def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
         (tmp_path, "no images"),
     ):
         with pytest.raises(InputError, match=expected):
-            modalities.image.read_folder(path)
-    assert [photo.name for photo in modalities.image.read_folder(tmp_path / "file")] == ["file"]
+            IMAGES.list_samples(path)
+    assert [photo.name for photo in IMAGES.list_samples(tmp_path / "file")] == ["file"]
 
 
 # -- digits ------------------------------------------------------------------------------------------------------------

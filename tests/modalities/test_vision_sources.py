@@ -18,7 +18,7 @@ from torch import nn
 import ig2
 from ig2 import modalities
 from ig2.errors import InputError, MissingExtraError
-from ig2.modalities.image import libraries
+from ig2.modalities.image import imagenet, libraries
 from ig2.modalities.image.reading import Framing
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
@@ -119,7 +119,7 @@ def test_a_torchvision_model_comes_with_its_preprocessing_and_names(torchvision:
     assert mine.model.preprocess(torch.zeros(1, 3, 8, 8))[0, :, 0, 0].tolist() == pytest.approx(
         [-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225]
     )
-    assert modalities.image.load("torchvision:smallnet", pretrained=False).classes == modalities.image.imagenet_classes()
+    assert modalities.image.load("torchvision:smallnet", pretrained=False).classes == imagenet.names()
 
 
 def test_a_timm_model_comes_with_its_preprocessing_and_names(timm: ModuleType) -> None:

@@ -322,7 +322,9 @@ def test_photos_of_another_size_or_other_classes_are_refused(photos: Path, tmp_p
     run(8, ["a", "b"])()
     assert len(run(8, ["a", "b"])()) == 12
     refuses(InputError, "model.size is list of 2", run(6, ["a", "b"]))
-    refuses(InputError, "model.frame.interpolation", run(8, ["a", "b"], interpolation="nearest"))
+    refuses(
+        InputError, "model.frame.interpolation", run(8, ["a", "b"], frame=modalities.image.Framing(8, interpolation="nearest"))
+    )
     refuses(InputError, "model.classes", run(8, ["b", "a"]))
 
 

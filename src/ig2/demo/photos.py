@@ -12,7 +12,9 @@ from ig2._utils.training import local_seed
 from ig2.demo import pool
 from ig2.errors import MissingExtraError, import_extra
 from ig2.modalities.image.photos import ImageSubject, subject
+from ig2.modalities.image.reading import Framing
 from ig2.modalities.samples import Sample
+from ig2.model import wrap
 
 # Photos inside the wheels of scikit-image and scikit-learn that EfficientNet-Lite0 takes for what they show, or for the nearest
 # class that ImageNet has, with its probability. Not those it mistakes: coins are a bubble (0.13), galaxies a flatworm (0.20).
@@ -38,15 +40,13 @@ def load() -> ImageSubject:
     net.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     # it was trained on (pixel − 127) / 128, the pixel from 0 to 255
     return subject(
-        net.eval(),
+        wrap(net.eval(), "_fc:input"),
         (224, 224),
         127 / 255,
         128 / 255,
         "imagenet",
-        cover=(256, 256),
-        interpolation="bicubic",
+        frame=Framing(224, 256, "bicubic"),
         name="EfficientNet-Lite0",
-        representation="_fc:input",
     )
 
 

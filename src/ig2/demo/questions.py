@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ig2._utils.training import fit, load_or_train, local_seed
 from ig2.demo.grammar import grammar, questions
 from ig2.modalities.text.sentences import TextSubject, from_parts
+from ig2.model import wrap
 
 CLASSES = ("abbreviation (ABBR)", "description (DESC)", "entity (ENTY)", "person (HUM)", "place (LOC)", "number (NUM)")
 PAD, UNKNOWN = 0, 1
@@ -103,11 +104,10 @@ def load() -> TextSubject:
     low, high = (float(end) for end in embedding.weight.detach().aminmax())
     return from_parts(
         embedding,
-        network,
+        wrap(network, bounds=(low, high)),
         cut,
         classes=CLASSES,
         pad_id=PAD,
-        bounds=(low, high),
         name="Questions CNN",
         texts=[text for text, _ in questions(60, seed=1)],
     )

@@ -113,8 +113,8 @@ def _view_references(row: Mapping[str, Any], manifest: Mapping[str, Any], stored
 
 def _draw_gradcf(row: Mapping[str, Any], manifest: Mapping[str, Any]) -> Picture | None:
     """Return where the first path of an image ended, as an image, where the run kept it."""
-    ends, white = row.get("gradcf"), (manifest.get("view") or {}).get("value_range")
-    if ends is None or white is None or np.ndim(ends) != 4 or np.shape(ends)[1] not in (1, 3):
+    ends, view = row.get("gradcf"), manifest.get("view") or {}
+    if ends is None or view.get("name") != Picture.name or np.ndim(ends) != 4 or np.shape(ends)[1] not in (1, 3):
         return None
-    pixels = np.nan_to_num(np.asarray(ends[0], dtype=np.float64) * (255 / white)).round().clip(0, 255)
+    pixels = np.nan_to_num(np.asarray(ends[0], dtype=np.float64) * 255).round().clip(0, 255)
     return Picture(np.broadcast_to(np.moveaxis(pixels, 0, -1), (*pixels.shape[1:], 3)).astype(np.uint8))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
@@ -24,7 +24,7 @@ from ig2.errors import InputError, describe, quote_names
 from ig2.methods import IG2, Method
 from ig2.modalities.modality import Modality
 from ig2.modalities.samples import Sample
-from ig2.model import YES_ABOVE, Model
+from ig2.model import YES_ABOVE, Bounds, Model, as_model
 from ig2.names import Names, name_output
 from ig2.question import Question
 from ig2.targets import AnyTarget
@@ -88,9 +88,15 @@ class Subject(ABC):
     default_method: ClassVar[Method] = IG2()
     name: str
     model: Model
-    classes: tuple[str, ...] | None
+    classes: Sequence[str] | None
     outputs: Outputs = field(default="classes", kw_only=True)
     samples: Any = field(default=None, kw_only=True)  # to choose references from, as `pool` takes them, or a function
+
+    def __post_init__(self) -> None:
+        if self.classes is not None:
+            if not isinstance(self.classes, Iterable):
+                raise InputError(f"classes must be names, one for each output, got {describe(self.classes)}")
+            object.__setattr__(self, "classes", tuple(map(str, self.classes)))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, classes={describe(self.classes)}, outputs={self.outputs!r})"
@@ -266,7 +272,8 @@ class Subject(ABC):
     def names(self, batch: Batch) -> Names:
         """Return the names of a batch that an attribution keeps; with words or columns if there are `groups`."""
         groups = self.groups(batch)
-        names = Names(self.modality.shows.name, batch.names, self.classes, self.outputs)
+        classes = None if self.classes is None else tuple(self.classes)
+        names = Names(self.modality.shows.name, batch.names, classes, self.outputs)
         return names if groups is None else replace(names, units=batch.units, groups=groups, cells=batch.cells)
 
     def describe_counterfactual(self, attribution: Attribution) -> tuple[tuple[str, ...], ...] | None:
@@ -383,6 +390,20 @@ class Subject(ABC):
         if self.outputs == "labels" or len(scores) == 1:
             return ", ".join(self.label(i) for i, score in enumerate(scores) if self.is_positive(score)) or "none"
         return self.label(int(scores.argmax()))
+
+
+def make_model(net: Any, preprocess: nn.Module | None = None, bounds: Bounds | None = None) -> Model:
+    """Return the model of a network, or what `ig2.wrap` made of it, with the preprocessing and bounds of a kind of data.
+
+    Raises:
+        InputError: if both have a preprocessing, or it is no network.
+    """
+    model = as_model(net)
+    if preprocess is not None:
+        if model.preprocess is not None:
+            raise InputError("the wrapped network has a preprocessing, and so has its data: omit one of the two")
+        model = replace(model, preprocess=preprocess if model.device is None else preprocess.to(model.device))
+    return model if bounds is None or model.bounds is not None else replace(model, bounds=bounds)
 
 
 def unwrap(sources: Any) -> Any:

@@ -253,5 +253,5 @@ def load_questions(options: Options) -> Questions:
     net, network = _train("trec", train, options, suite.vectors)
     assert isinstance(net, QuestionCNN)
     subject = modalities.text.from_parts(net.embedding, net, net.cut, classes=train.classes)
-    scores = subject.predict(subject.encode(cast(tuple[str, ...], test.x)))
+    scores = subject.predict(subject.read(cast(tuple[str, ...], test.x)))
     return Questions(subject, test, scores.argmax(dim=1), train, f"{source}; {network}")

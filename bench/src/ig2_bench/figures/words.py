@@ -56,7 +56,7 @@ def trec_words(options: Options) -> Stored:
     questions = load_questions(options)
     subject = questions.subject
     numbers = _one_a_class(questions, _suitable(questions))[: 2 if options.quick else 5]
-    batch = subject.encode(_texts(questions.samples, numbers))
+    batch = subject.read(_texts(questions.samples, numbers))
     target = questions.predicted[numbers]
     pool = subject.pool(_texts(questions.pool, round_robin(questions.pool.y, options.seed)[: 12 if options.quick else 60]))
     count = 2 if options.quick else 8
@@ -121,7 +121,7 @@ def trec_references(options: Options) -> Stored:
     entities = [i for i in suitable if subject.label(int(questions.predicted[i])) == "ENTY"] or suitable
     lengths = {i: len(text.split()) for i, text in zip(entities, _texts(questions.samples, entities), strict=True)}
     chosen = max(entities, key=lambda i: lengths[i])
-    batch = subject.encode(_texts(questions.samples, [chosen]))
+    batch = subject.read(_texts(questions.samples, [chosen]))
     target = int(questions.predicted[chosen])
     # first those that are long enough to fill the places of most words
     order = sorted(round_robin(questions.pool.y, options.seed), key=lambda i: len(_text(questions, i).split()) < 5)

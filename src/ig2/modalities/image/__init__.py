@@ -6,16 +6,16 @@ from ig2._utils.lazy import attach
 
 if TYPE_CHECKING:
     from ig2.modalities.image.libraries import load
-    from ig2.modalities.image.photos import ImageSubject, imagenet_classes, read_folder, subject
+    from ig2.modalities.image.photos import ImageSubject, subject
     from ig2.modalities.image.reading import Framing, read_image
 else:  # what a store holds is known without PyTorch
     __getattr__, __dir__ = attach(
         __name__,
         {
             "libraries": ["load"],
-            "photos": ["ImageSubject", "imagenet_classes", "read_folder", "subject"],
+            "photos": ["ImageSubject", "subject"],
             "reading": ["Framing", "read_image"],
         },
     )
 
-__all__ = ["Framing", "ImageSubject", "imagenet_classes", "load", "read_folder", "read_image", "subject"]
+__all__ = ["Framing", "ImageSubject", "load", "read_image", "subject"]

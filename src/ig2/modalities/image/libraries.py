@@ -14,7 +14,7 @@ from ig2._utils.training import local_seed
 from ig2._utils.unpickling import weights_only
 from ig2.errors import IG2Error, InputError, describe, import_extra, reason
 from ig2.modalities.image.photos import ImageSubject, subject
-from ig2.modalities.image.reading import crop_strip
+from ig2.modalities.image.reading import Framing, crop_strip
 from ig2.modalities.models import MODELS
 
 
@@ -71,8 +71,7 @@ def _load_torchvision(name: str, pretrained: bool) -> ImageSubject:
         preset.std,
         # our own names of the thousand: torchvision's have the duplicates "crane" and "maillot"
         "imagenet" if categories is not None and len(categories) == 1000 else categories,
-        cover=(cover, cover),
-        interpolation=preset.interpolation.value,
+        frame=Framing(side, cover, preset.interpolation.value),
         name=f"torchvision {name}",
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ig2._utils.fields import is_object, is_positive, is_size, is_text, or_null
+from ig2._utils.fields import is_object, is_size, is_text, or_null
 from ig2.modalities.image.reading import SUFFIXES, Framing, read_image
 from ig2.modalities.modality import Modality
 from ig2.views import Numbers, Picture, View
@@ -38,7 +38,6 @@ class Images(Modality):
         ("view.framing.size", is_size, "a positive integer or two"),
         ("view.framing.cover", or_null(is_size), "a positive integer, two or null"),
         ("view.framing.interpolation", is_text, "a text"),
-        ("view.value_range", or_null(is_positive), "a positive number or null"),
     )
 
     def load(self, name: str | None = None) -> ImageSubject:
@@ -50,6 +49,7 @@ class Images(Modality):
         import torch
 
         from ig2.modalities.image.photos import subject
+        from ig2.model import wrap
 
         low, high = settings.get("bounds", (0.0, 1.0))
         # images are from 0 to 1: (low + x·(high − low) − mean) / std, which the network takes, is (x − mean′) / std′
@@ -64,7 +64,7 @@ class Images(Modality):
         # the layers of a program cannot be read, so distances are measured at its output
         is_closed = isinstance(net, (torch.jit.ScriptModule, torch.fx.GraphModule))
         arguments |= {part: settings[part] for part in ("size", "classes") if part in settings}
-        made = subject(net, name=name, representation="output" if is_closed else None, **arguments)
+        made = subject(wrap(net, "output" if is_closed else None), name=name, **arguments)
         given = [(part, settings[part]) for part in ("mean", "std") if part in settings]
         typed = (f"{part} {', '.join(f'{value:g}' for value in values)}" for part, values in given)
         height, width = made.size

@@ -145,18 +145,17 @@ class Framing:
         known = ("bilinear", "bicubic", "lanczos", "nearest", "box", "hamming")
         if self.interpolation not in known:
             raise InputError(f"interpolation={self.interpolation!r} is unknown: use one of {', '.join(known)}")
-        size, cover = self._sizes()
+        size = parse_size(self.size, "size")
+        cover = size if self.cover is None else parse_size(self.cover, "cover")
         if cover[0] < size[0] or cover[1] < size[1]:
             raise InputError(f"cover {cover} must not be smaller than size {size}")
-
-    def _sizes(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        size = parse_size(self.size, "size")
-        return size, size if self.cover is None else parse_size(self.cover, "cover")
+        for name, sides in (("size", size), ("cover", cover)):
+            object.__setattr__(self, name, sides)
 
     def __call__(self, image: Any) -> Any:
         image = crop_strip(image)
         width, height = image.size
-        size, (rows, columns) = self._sizes()
+        size, (rows, columns) = parse_size(self.size, "size"), parse_size(self.cover, "cover")
         # whole numbers, rounded down: what torchvision's Resize does
         if width * rows <= height * columns:
             scaled = (columns, columns * height // width)

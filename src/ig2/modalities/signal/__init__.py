@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from ig2._utils.lazy import attach
 
 if TYPE_CHECKING:
-    from ig2.modalities.signal.recordings import SignalSubject, read_folder, subject
+    from ig2.modalities.signal.recordings import SignalSubject, subject
 else:
-    __getattr__, __dir__ = attach(__name__, {"recordings": ["SignalSubject", "read_folder", "subject"]})
+    __getattr__, __dir__ = attach(__name__, {"recordings": ["SignalSubject", "subject"]})
 
-__all__ = ["SignalSubject", "read_folder", "subject"]
+__all__ = ["SignalSubject", "subject"]

@@ -7,7 +7,7 @@ step of a sound has no meaning to a person, and hardly any effect on a network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, ClassVar, Literal
@@ -15,17 +15,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from ig2._utils.checks import check_count, is_number
 from ig2.errors import InputError, describe, warn
 from ig2.groups import Windows
-from ig2.modalities.base import Batch, Outputs, Subject
+from ig2.modalities.base import Batch, Outputs, Subject, make_model
 from ig2.modalities.modality import Modality
 from ig2.modalities.samples import Sample
 from ig2.modalities.signal.modality import SIGNALS, order_channels
 from ig2.modalities.signal.sound import read_sound
-from ig2.model import Bounds, OutputName, wrap
 from ig2.names import Names
 from ig2.views import Curve, sum_bins
 
@@ -157,22 +156,11 @@ class SignalSubject(Subject):
         return ordered
 
 
-def read_folder(folder: str | PathLike[str], limit: int | None = None, seed: int = 0) -> list[Sample]:
-    """List the sounds of a folder; the name of a sub-folder is the class of its sounds.
-
-    Args:
-        folder: the folder.
-        limit: the maximum number of sounds, chosen round-robin over sub-folders; by default all.
-        seed: the seed of the choice if there are more.
-    """
-    return SIGNALS.list_samples(folder, limit, seed)
-
-
 # -- networks ----------------------------------------------------------------------------------------------------------
 
 
 def subject(
-    net: nn.Module,
+    net: Any,
     steps: int,
     layout: Layout = "CT",
     classes: Sequence[str] | None = None,
@@ -181,16 +169,14 @@ def subject(
     channels: Mapping[str, str] | Sequence[str] | int = 1,
     window: float | None = None,
     name: str | None = None,
-    representation: str | nn.Module | None = None,
-    output: OutputName | Callable[[Any], Tensor] = "logit",
     outputs: Outputs = "classes",
-    bounds: Bounds | None = None,
     clips: Any = None,
 ) -> SignalSubject:
     """Create a subject from any network that takes signals of one length.
 
     Args:
-        net: a network of x, (B, C, T), (B, T, C) or (B, T).
+        net: a network of x, (B, C, T), (B, T, C) or (B, T); or what `ig2.wrap` made of it, with bounds, another
+            representation or output. Sound is from −1 to 1.
         steps: T, the number of time steps it takes.
         layout: the layout of x: `"CT"`, `"TC"` or `"T"`.
         classes: names of the outputs.
@@ -199,10 +185,7 @@ def subject(
             `{"lead I": "mV"}`; or their number.
         window: the length of a window, in seconds with a rate, otherwise in time steps. By default about a fiftieth of T.
         name: the name to show; by default the network's class.
-        representation: see `ig2.wrap`.
-        output: see `ig2.wrap`.
         outputs: the kind of outputs: mutually exclusive `"classes"`, independent `"labels"`, or plain `"numbers"`.
-        bounds: see `ig2.wrap`; sound is from −1 to 1.
         clips: the default signals to choose references from, in any form that `read` accepts, or a function returning them.
 
     Returns:
@@ -212,6 +195,7 @@ def subject(
         InputError: if an argument is not valid, or inconsistent with the others.
 
     >>> import ig2
+    >>> from torch import nn
     >>> net = nn.Sequential(nn.Conv1d(2, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 96, 2)).eval()
     >>> heart = subject(net, 100, "CT", ["calm", "racing"], rate=50, channels=["lead I", "lead II"], window=0.2)
     >>> attribution = heart.explain(torch.rand(3, 2, 100), references=ig2.references.PhaseRandomised(2))
@@ -233,10 +217,11 @@ def subject(
     length = max(1, steps // WINDOWS) if window is None else round(window * (rate or 1))
     if not 1 <= length <= steps:
         raise InputError(f"window={describe(window)} is {length} of {steps} steps of time: make it between one and all")
+    model = make_model(net)
     return SignalSubject(
-        name or type(net).__name__,
-        wrap(net, representation, output, bounds),
-        None if classes is None else tuple(map(str, classes)),
+        name or type(model.net).__name__,
+        model,
+        classes,
         layout,
         steps,
         rate,

@@ -22,21 +22,16 @@ from ig2._engine.inputs import Fixed
 from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
-from ig2.modalities.base import Batch, Outputs, Subject, extract_tensor, unwrap
+from ig2.modalities.base import Batch, Outputs, Subject, extract_tensor, make_model, unwrap
 from ig2.modalities.modality import Modality
 from ig2.modalities.models import MODELS
 from ig2.modalities.samples import MismatchError
 from ig2.modalities.table.cells import as_cell, as_text, check_unique, parse_numbers, read_frame
 from ig2.modalities.table.columns import Category, Column, Number, parse_codes
 from ig2.modalities.table.modality import TABLES
-from ig2.model import OutputName, wrap
 from ig2.views import Bars
 
 Space = Literal["standard", "raw"]
-# what people write where a number is missing
-LARGEST = float(np.finfo(np.float32).max)  # the networks' numbers
-LONGEST_NUMBER = 10  # characters of a cell
-MISSING = ("na", "nan", "n/a", "null", "none", "-", "?")
 
 
 class Standardise(nn.Module):
@@ -163,14 +158,12 @@ class TableSubject(Subject):
 
 
 def subject(
-    net: nn.Module,
+    net: Any,
     columns: Sequence[Column | str],
     classes: Sequence[str] | None = None,
     *,
     space: Space = "standard",
     name: str | None = None,
-    representation: str | nn.Module | None = None,
-    output: OutputName | Callable[[Any], Tensor] = "logit",
     outputs: Outputs = "classes",
     rows: Any = None,
 ) -> TableSubject:
@@ -178,14 +171,13 @@ def subject(
 
     Args:
         net: a network of the columns' features, concatenated in the order of `columns`: standardised numbers and one-hot or
-            embedded categories; and, if some are fixed, their codes (B, fixed columns) as a second argument.
+            embedded categories; and, if some are fixed, their codes (B, fixed columns) as a second argument. Or what
+            `ig2.wrap` made of it, with another representation or output.
         columns: `Number`s and `Category`s, as returned by `infer_columns`; a bare name is a number that is not standardised.
         classes: names of the outputs.
         space: the units in which paths move. `"standard"`: each column's standard deviation, as GradPath needs. `"raw"`: the
             rows' units, with standardisation inside the model.
         name: the name to show; by default the network's class.
-        representation: see `ig2.wrap`.
-        output: see `ig2.wrap`.
         outputs: the kind of outputs: mutually exclusive `"classes"`, independent `"labels"`, or plain `"numbers"`.
         rows: the default rows to choose references from.
     """
@@ -202,11 +194,11 @@ def subject(
         scales = [[(c.mean, c.std)] if isinstance(c, Number) else [(0.0, 1.0)] * c.width for c in moving]
         mean, std = torch.tensor([pair for column in scales for pair in column]).unbind(dim=1)
         standardise = Standardise(mean.clone(), std.clone()).eval()
-        standardise.to(next((tensor.device for tensor in [*net.parameters(), *net.buffers()]), None))
+    model = make_model(net, standardise)
     return TableSubject(
-        name or type(net).__name__,
-        wrap(net, representation, output, preprocess=standardise),
-        None if classes is None else tuple(map(str, classes)),
+        name or type(model.net).__name__,
+        model,
+        classes,
         known,
         space,
         outputs=outputs,

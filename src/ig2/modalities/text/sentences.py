@@ -8,7 +8,7 @@ metrics do not count them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -22,7 +22,7 @@ from ig2.modalities.modality import Modality
 from ig2.modalities.models import MODELS
 from ig2.modalities.text.modality import TEXTS
 from ig2.modalities.text.words import Tokens, find_words
-from ig2.model import Bounds, OutputName, wrap
+from ig2.model import Layer, Model, as_model
 from ig2.views import Words
 
 Baseline = Literal["zero", "pad", "mask"]
@@ -70,21 +70,17 @@ class TextSubject(Subject):
     modality: ClassVar[Modality] = TEXTS
     batches: ClassVar[type[Batch]] = TextBatch
 
-    def read(self, sources: Any) -> TextBatch:
-        """Read texts, as `encode` does."""
-        return self.encode(sources)
-
     def view(self, batch: Batch, row: int) -> Words:
         assert batch.units is not None
         return Words(batch.units[row])
 
     @torch.no_grad()
-    def encode(self, texts: str | Sequence[str]) -> TextBatch:
-        """Encode texts as embeddings (B, L, E) with their mask; `units` are the words.
+    def read(self, sources: Any) -> TextBatch:
+        """Read a text, or several, as embeddings (B, L, E) with their mask; `units` are the words.
 
         If texts are padded, one is also run without padding: a model whose output depends on padding raises a `ModelError`.
         """
-        texts = [texts] if isinstance(texts, str) else unwrap(list(texts))
+        texts = [sources] if isinstance(sources, str) else unwrap(list(sources))
         if not texts:
             raise InputError("no texts were given")
         batch = self._make_batch(texts)
@@ -139,7 +135,7 @@ class TextSubject(Subject):
             if beside.shape != by_itself.shape or not are_close(beside, by_itself):
                 raise ModelError(
                     f"padding changes what the model makes of {describe(batch.names[row])}, so texts of different lengths "
-                    "cannot share a batch: encode them one at a time, or name a representation with one row a text, such as "
+                    "cannot share a batch: read them one at a time, or name a representation with one row a text, such as "
                     "representation='output'"
                 )
 
@@ -207,26 +203,23 @@ def are_close(tensor: Tensor, other: Tensor) -> bool:
 # -- networks ----------------------------------------------------------------------------------------------------------
 
 
-def name_inside(representation: str | nn.Module | None) -> str | nn.Module | None:
-    """Return the name of a layer of the network, which is nested one level down."""
-    named = isinstance(representation, str) and representation != "output"
-    return f"net.{representation}" if named else representation
+def take_embeddings(model: Model, call: Callable[[nn.Module, Tensor, Tensor], Any]) -> Model:
+    """Return the model as a function of embeddings and a mask."""
+    layer = model.representation
+    inside = replace(layer, name=f"net.{layer.name}") if isinstance(layer, Layer) else layer
+    return model.exchange(net=FromEmbeddings(model.net, call), representation=inside)
 
 
 def from_parts(
     embedding: Callable[[Tensor], Tensor],
-    network: nn.Module,
+    network: Any,
     tokenize: Callable[[str], Sequence[tuple[int, int, int]]],
     *,
     classes: Sequence[str] | None = None,
-    takes_mask: bool = True,
     pad_id: int = 0,
     mask_id: int | None = None,
     length: int | None = None,
-    bounds: Bounds | None = None,
     name: str | None = None,
-    representation: str | nn.Module | None = None,
-    output: OutputName | Callable[[Any], Tensor] = "logit",
     outputs: Outputs = "classes",
     texts: Sequence[str] = (),
 ) -> TextSubject:
@@ -234,17 +227,14 @@ def from_parts(
 
     Args:
         embedding: maps ids to embeddings, such as an `nn.Embedding`.
-        network: maps embeddings (B, L, E), and a mask (B, L) of ones and zeros, to scores.
+        network: maps embeddings (B, L, E), and a mask (B, L) of ones and zeros, to scores; or what `ig2.wrap` made of it,
+            with another representation or output, or the range of embeddings that a path may not leave as bounds.
         tokenize: maps a text to (id, start, end) for each token, with its position in the text.
         classes: names of the outputs.
-        takes_mask: whether the network is called with the mask.
         pad_id: the token that pads shorter texts.
         mask_id: the token for a hidden word, if there is one.
         length: the number of tokens that every text is padded to, for a network trained with a fixed length.
-        bounds: the range of embeddings that a path may not leave.
         name: the name to show; by default the network's class.
-        representation: see `ig2.wrap`; a name is a module of `network`.
-        output: see `ig2.wrap`.
         outputs: the kind of outputs: mutually exclusive `"classes"`, independent `"labels"`, or plain `"numbers"`.
         texts: the default texts to choose references from.
     """
@@ -255,13 +245,11 @@ def from_parts(
             raise InputError(f"tokenize must give (id, start, end) for each token, got {describe(tokens)}")
         return Tokens([i for i, _, _ in tokens], [(start, end) for _, start, end in tokens], [False] * len(tokens))
 
-    def call(net: nn.Module, embeddings: Tensor, mask: Tensor) -> Any:
-        return net(embeddings, mask) if takes_mask else net(embeddings)
-
+    model = as_model(network)
     return TextSubject(
-        name or type(network).__name__,
-        wrap(FromEmbeddings(network, call), name_inside(representation), output, bounds),
-        None if classes is None else tuple(map(str, classes)),
+        name or type(model.net).__name__,
+        take_embeddings(model, lambda net, embeddings, mask: net(embeddings, mask)),
+        classes,
         cut,
         move_ids(embedding),
         pad_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,19 +13,17 @@ from ig2._utils.unpickling import weights_only
 from ig2.errors import IG2Error, InputError, ModelError, describe, import_extra, reason
 from ig2.modalities.base import Outputs
 from ig2.modalities.text.gradients import check_gradients, keep_gradients
-from ig2.modalities.text.sentences import UNLIMITED, FromEmbeddings, TextSubject, are_close, find_device, move_ids, name_inside
+from ig2.modalities.text.sentences import UNLIMITED, TextSubject, are_close, find_device, move_ids, take_embeddings
 from ig2.modalities.text.words import Tokens
-from ig2.model import OutputName, wrap
+from ig2.model import as_model
 
 
 def from_transformers(
-    model: nn.Module,
+    model: Any,
     tokenizer: Any,
     *,
     classes: Sequence[str] | None = None,
     name: str | None = None,
-    representation: str | nn.Module | None = None,
-    output: OutputName | Callable[[Any], Tensor] = "logit",
     outputs: Outputs | None = None,
     texts: Sequence[str] = (),
 ) -> TextSubject:
@@ -33,14 +31,12 @@ def from_transformers(
 
     Args:
         model: a model that takes `input_ids` or `inputs_embeds`, and `attention_mask`: a sequence classifier, or a custom
-            module that contains such a model. An encoder or a causal model needs `output`.
+            module that contains such a model. Or what `ig2.wrap` made of it: an encoder or a causal model needs an output, a
+            function of its result, such as `lambda result: head(result.last_hidden_state[:, 0])` or
+            `lambda result: result.logits[:, -1]`, the scores of the next token.
         tokenizer: a fast tokenizer, which provides the position of each token in the text.
         classes: names of the outputs; by default those of a classifier's config.
         name: the name to show; by default the model's.
-        representation: see `ig2.wrap`; a name is a module of `model`.
-        output: see `ig2.wrap`. For an encoder, a function of its result, such as
-            `lambda result: head(result.last_hidden_state[:, 0])`; for a causal model, `lambda result: result.logits[:, -1]`,
-            the scores of the next token.
         outputs: the kind of outputs: mutually exclusive `"classes"`, independent `"labels"`, or plain `"numbers"`.
             By default as in a classifier's config; classes if the model returns several logits or their names are given;
             otherwise numbers.
@@ -48,18 +44,19 @@ def from_transformers(
     """
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"{type(tokenizer).__name__} does not say where its tokens stand in the text: use a fast tokenizer")
-    if model.training:
+    wrapped, net = as_model(model), as_model(model).net
+    if net.training:
         raise ModelError("the model is in train mode: call model.eval() first")
-    if any(tensor.is_meta for tensor in [*model.parameters(), *model.buffers()]):
+    if any(tensor.is_meta for tensor in [*net.parameters(), *net.buffers()]):
         raise ModelError("weights of the model are on the meta device (offloaded?): load the whole model onto one device")
-    keep_gradients(model)
-    body: Any = next((part for part in model.modules() if hasattr(part, "get_input_embeddings")), None)
+    keep_gradients(net)
+    body: Any = next((part for part in net.modules() if hasattr(part, "get_input_embeddings")), None)
     if body is None:
         raise ModelError(
-            f"{type(model).__name__} has no get_input_embeddings(), nor has a part of it: give its embedding and the rest of "
+            f"{type(net).__name__} has no get_input_embeddings(), nor has a part of it: give its embedding and the rest of "
             "the network to ig2.modalities.text.from_parts"
         )
-    config: Any = getattr(model, "config", None)
+    config: Any = getattr(net, "config", None)
     # what fills up a shorter text; some decoders have no padding token
     fillers = [getattr(tokenizer, f"{kind}_token_id", None) for kind in ("pad", "unk", "eos")]
     pad_id = next((filler for filler in fillers if filler is not None), 0)
@@ -81,8 +78,8 @@ def from_transformers(
         getattr(getattr(body, "config", None), "max_position_embeddings", None),
     ]
     subject = TextSubject(
-        name or getattr(config, "_name_or_path", "") or type(model).__name__,
-        wrap(FromEmbeddings(model, call), name_inside(representation), output),
+        name or getattr(config, "_name_or_path", "") or type(net).__name__,
+        take_embeddings(wrapped, call),
         None,
         cut,
         move_ids(body.get_input_embeddings()),
@@ -91,14 +88,14 @@ def from_transformers(
         most=min((limit for limit in limits if limit and limit < UNLIMITED), default=None),
         samples=tuple(texts),
     )
-    count, is_classifier = _try_embeddings(subject, model)
+    count, is_classifier = _try_embeddings(subject, net)
     names = (getattr(config, "id2label", None) or {}) if is_classifier and count == getattr(config, "num_labels", 0) else {}
     kinds: dict[Any, Outputs] = {"multi_label_classification": "labels", "regression": "numbers"}
     kind: Outputs = "classes" if count > 1 and (is_classifier or classes is not None) else "numbers"
     if names:
         kind = kinds.get(getattr(config, "problem_type", None), kind)
         classes = classes or [str(names.get(i, f"class {i}")) for i in range(count)]
-    return replace(subject, classes=None if classes is None else tuple(map(str, classes)), outputs=outputs or kind)
+    return replace(subject, classes=classes, outputs=outputs or kind)
 
 
 @torch.no_grad()
@@ -123,13 +120,13 @@ def _try_embeddings(subject: TextSubject, model: nn.Module) -> tuple[int, bool]:
         if named:
             raise ModelError(
                 f"{subject.name} returns {describe(list(results[0]))} and no scores, as an encoder does: say what is "
-                "explained, for example output=lambda result: head(result.last_hidden_state[:, 0])"
+                "explained, for example ig2.wrap(model, output=lambda result: head(result.last_hidden_state[:, 0]))"
             ) from error
         logits = None
     if named and logits is not None and logits.ndim == 3:
         raise ModelError(
             f"{subject.name} returns scores for each token, {tuple(logits.shape)}, as a causal model does: say which are "
-            "explained, for example output=lambda result: result.logits[:, -1], those of the next token"
+            "explained, for example ig2.wrap(model, output=lambda result: result.logits[:, -1]), those of the next token"
         )
     from_ids, from_embeddings = (subject.model.scores(result, 2) for result in results)
     if not are_close(from_embeddings, from_ids):
