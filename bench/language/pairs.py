@@ -258,7 +258,7 @@ def list_methods(model: modalities.language.LanguageModel, steps: int) -> list[t
 
 def choose_references(name: str, family: Family) -> Any:
     strategies: dict[str, Callable[[Prompt, Case], modalities.language.TextReferences]] = {
-        "pair": lambda _, case: modalities.language.Pairs(case.pair),
+        "pair": lambda _, case: modalities.language.MinimalPairs(case.pair),
         "likely": lambda *_: modalities.language.LikelyWords(1),
         "neighbours": lambda *_: modalities.language.Neighbours(1),
         "filler": lambda *_: modalities.language.Filler(),

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 import ig2
 from ig2 import modalities
+from ig2.modalities.language import Asking
 from ig2.modalities.language.prompts import Prompt
 from ig2.paths import cosine, euclidean
 from ig2_bench.datasets import trec
@@ -203,7 +204,7 @@ def runner_up(question: Question) -> int:
 def explain(question: Question, strategy: modalities.language.TextReferences, method: Any, confine: bool) -> Any:
     if method is None:
         method = ig2.KernelSHAP(samples=128, groups=torch.tensor(question.prompt.word)[:, None])
-    explanation = question.lm.explain(question.text, question.label, "next", strategy, method, confine=confine)
+    explanation = question.lm.explain(question.text, question.label, "next", strategy, method, asking=Asking(confine=confine))
     residual = explanation.attribution.relative_residual
     return explanation.word_scores[0], None if residual is None else float(residual.max())
 

@@ -78,7 +78,9 @@ def test_what_is_estimated_before_is_generated_once(ig2: Any, folder: str, monke
     assert said.code == 0, said.err
     assert len(calls) == 1
     summary = json.loads(Path("ig2-out/summary.json").read_text())
-    alone = modalities.language.load(folder).explain("In Germany people", generate=2)
+    model = modalities.language.load(folder)
+    tokens = model.generate_tokens("In Germany people", 2)
+    alone = model.explain("In Germany people", tokens, asking=modalities.language.Asking(each=True))
     assert [target["explained"] for target in summary["targets"]] == alone.explained
 
 

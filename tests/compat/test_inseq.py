@@ -13,6 +13,7 @@ import pytest
 import ig2
 from ig2 import modalities
 from ig2.errors import MissingExtraError
+from ig2.modalities.language import Asking
 from language import build, make_tokenizer
 from networks import refuses
 
@@ -51,7 +52,7 @@ def inseq(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_prompt_is_the_beginning_of_the_target_of_a_causal_model(inseq: None) -> None:
     model = modalities.language.load(build("llama"), make_tokenizer())
-    explanation = model.explain(PROMPT, " Italian and French", rather_than=PAIR, each=True)
+    explanation = model.explain(PROMPT, " Italian and French", rather_than=PAIR, asking=Asking(each=True))
     (sequence,) = explanation.to_inseq().sequence_attributions
     assert [each.token for each in sequence.target] == [*explanation.prompt.tokens, " Italian", " and", " French"]
     assert [each.id for each in sequence.target][-3:] == list(model.tokenizer(" Italian and French")["input_ids"])
@@ -81,7 +82,8 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 def test_the_views_of_inseq_itself() -> None:
     pytest.importorskip("inseq")
     for kind in ("llama", "t5"):
-        explanation = modalities.language.load(build(kind), make_tokenizer()).explain(PROMPT, generate=3, rather_than=PAIR)
+        other = modalities.language.load(build(kind), make_tokenizer())
+        explanation = other.explain(PROMPT, other.generate_tokens(PROMPT, 3), rather_than=PAIR, asking=Asking(each=True))
         output = explanation.to_inseq()
         shown = output.show(display=False, return_html=True, do_aggregation=False)
         assert "Germa" in shown

@@ -10,8 +10,11 @@ import ig2
 from browsing import open_screen, ready, shown
 from ig2 import modalities
 from ig2.errors import InputError
+from ig2.modalities.language import Asking
 from ig2.report import Content, build_language, render, write
 from language import build, make_tokenizer
+
+EACH = Asking(each=True)
 
 PROMPT = "What is the capital? Where are you?"
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
@@ -39,7 +42,7 @@ def test_a_pair_with_its_sentence_numbers_and_reference(model):
 
 
 def test_a_generation_is_crossed_and_its_spans_add_up(model):
-    explanation = model.explain(PROMPT, generate=3, per_reference=True)
+    explanation = model.explain(PROMPT, model.generate_tokens(PROMPT, 3), asking=EACH, per_reference=True)
     content = build_language("Why", explanation)
     assert content.is_crossed and [view.target for view in content.inputs] == explanation.explained
     for row, view in enumerate(content.inputs):
@@ -49,14 +52,14 @@ def test_a_generation_is_crossed_and_its_spans_add_up(model):
         for name, total in method.spans.items():
             assert np.mean([reference.spans[name] for reference in method.references]) == pytest.approx(total)
         assert [reference.text for reference in method.references] == explanation.attribution.settings["rather_than"]
-    other = build_language("Why", model.explain("In Germany people speak", generate=2))
+    other = build_language("Why", model.explain("In Germany people speak", " Italian and French", asking=EACH))
     with pytest.raises(InputError, match="is_crossed"):
         render(Content("Why", "", (content.inputs[0], other.inputs[0]), is_crossed=True))
 
 
 @pytest.mark.parametrize("method", [ig2.KernelSHAP(), ig2.InputXGradient()])
 def test_methods_without_paths(model, method):
-    render(build_language("Why", model.explain("In Germany people speak", generate=2, method=method)))
+    render(build_language("Why", model.explain("In Germany people speak", " Italian and French", asking=EACH, method=method)))
 
 
 def test_what_has_no_place_is_written_beside_the_reference(model):
@@ -67,7 +70,7 @@ def test_what_has_no_place_is_written_beside_the_reference(model):
 
 def test_strengths_have_no_signs(model):
     method = ig2.IG2(4, distance=ig2.paths.cosine)
-    explanation = model.explain(PROMPT, generate=2, method=method)
+    explanation = model.explain(PROMPT, model.generate_tokens(PROMPT, 2), asking=EACH, method=method)
     assert explanation.attribution.median("trust").min() < 0.5
     sentences = [sentence for sentence in explanation.sentences if "strengths" in sentence]
     assert sentences and not any("(+" in sentence for sentence in sentences)
@@ -75,7 +78,9 @@ def test_strengths_have_no_signs(model):
 
 def test_a_token_is_chosen_in_the_map(model, browser, tmp_path):
     """Everything a user or a tokenizer writes is text: a script among it does not run."""
-    explanation = model.explain(PROMPT, generate=3, spans={EVIL: "Where are"}, per_reference=True)
+    explanation = model.explain(
+        model.read(PROMPT, {EVIL: "Where are"}), model.generate_tokens(PROMPT, 3), asking=EACH, per_reference=True
+    )
     words = (EVIL, *explanation.prompt.words[1:])
     explanation = replace(explanation, prompt=replace(explanation.prompt, words=words))
     explanation.attribution.settings["rather_than"] = [EVIL] * 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,16 +107,9 @@ def test_the_precision_of_a_run_is_that_of_its_explanations_and_of_its_store(pro
     half = ig2.Preparation(precision="bfloat16")
     stores = [ig2.run(prompts, model, out=tmp_path / str(each), prepare=each) for each in (half, True)]
     outputs = [store["prompts.jsonl:1"]["output"] for store in stores]
-    alone = model.explain("In Germany people speak", rather_than="In France people speak", prepare=half)
+    alone = replace(model, prepare=half).explain("In Germany people speak", rather_than="In France people speak")
     assert outputs[0] == pytest.approx(float(alone.attribution.output)) and outputs[0] != outputs[1]
     with pytest.raises(InputError, match="another run"):
         ig2.run(prompts, model, out=tmp_path / "True", prepare=half)
     with pytest.raises(ChoiceError, match="wrap"):
         ig2.run(torch.eye(4), torch.nn.Linear(4, 3), out=tmp_path / "net", prepare=half)
-
-
-def test_a_row_that_asks_for_a_generation_says_why_not(model: modalities.language.LanguageModel, tmp_path: Path) -> None:
-    rows = [{"prompt": "In Germany people", "generate": 3}, {"prompt": "In Germany people", "generate": None}]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    refused, explained = ig2.run(tmp_path / "rows.jsonl", model, out=tmp_path / "store")
-    assert "one target" in refused["error"] and explained.get("error") is None

@@ -47,7 +47,7 @@ def run(options: ExplainOptions) -> None:
         check_exists(listed)
     with files.draft_folder(options.out) as draft, show_progress(options.quiet, keep=True) as watch:
         watch("model")
-        model = modalities.language.load(options.lm).to(find_device(options.device))
+        model = modalities.language.load(options.lm, prepare=prepare).to(find_device(options.device))
         prompt: Any = [{"role": "user", "content": options.prompt}] if options.chat else options.prompt
         pair: Any = options.rather_than
         if pair is not None and options.chat:
@@ -56,21 +56,19 @@ def run(options: ExplainOptions) -> None:
         method = _make_method(named, options.steps, rule, model.read(prompt).word)
         numbers = f"{named.name}.safetensors"
         files.check_replaceable(options.out, [files.REPORT, files.SUMMARY, PICTURE, numbers])
+        generated = None if options.generate is None else model.generate_tokens(prompt, options.generate)
         arguments = (
             prompt,
-            None if options.target == "auto" else options.target,
+            generated if generated is not None else None if options.target == "auto" else options.target,
             {None: "auto", "others": None}.get(options.against, options.against),
             rather_than,
             method,
         )
-        generated = None if options.generate is None else model.generate_tokens(prompt, options.generate)
+        asking = modalities.language.Asking(each=generated is not None)
+        call = model.pose(*arguments, asking=asking, seed=options.seed)
         if isinstance(method, ig2.PathMethod) and not options.quiet:
-            announce_cost(model.estimate(*arguments, generate=generated, prepare=prepare).seconds, 0)
-        explanation = model.explain(
-            *arguments,
-            generate=generated,
-            seed=options.seed,
-            prepare=prepare,
+            announce_cost(call.estimate(), 0)
+        explanation = call.explain(
             progress=watch(named.title),
             curves=method.follows_paths,
             per_reference=method.follows_paths and method.needs_references,
@@ -117,6 +115,8 @@ def _check(options: ExplainOptions) -> None:
     for name, value in others.items():
         if value:
             raise ChoiceError(f"{name} does not apply to a language model, which explains its --prompt: omit it")
+    if options.generate is not None and options.target != "auto":
+        raise ChoiceError(f"--generate makes the target, and --target {options.target} is one: omit one of the two")
     if options.references is not None and options.rather_than is not None:
         raise ChoiceError("--rather-than is one reference prompt, and --references a file of them: omit one of the two")
 

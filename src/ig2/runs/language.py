@@ -33,8 +33,12 @@ class PromptPlan(Plan):
     """The plan of a run over prompts."""
 
     lm: LanguageModel
-    prepare: bool | Preparation = True
     _known: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def prepare(self) -> bool | Preparation:
+        """How the network is sped up."""
+        return self.lm.prepare
 
     @property
     def modality(self) -> Modality:
@@ -60,11 +64,6 @@ class PromptPlan(Plan):
             content = content[0]  # a data set's (sample, label)
         if not isinstance(content, Mapping):
             return {"prompt": content, **defaults}
-        if content.get("generate") not in (None, ""):
-            raise InputError(
-                "generate is not for a run, which has one target for each prompt, and a generation one for each token: name a "
-                "target, or use lm.explain(prompt, generate=…)"
-            )
         overrides = {name: content[name] for name in QUESTION_COLUMNS if content.get(name) not in (None, "")}
         column = self.column or (PROMPT if PROMPT in content else None)
         if column is None:
@@ -94,7 +93,7 @@ class PromptPlan(Plan):
         make: Any = self.method
         method = make if isinstance(make, Method) else make(self.lm, prompt)
         explanation = self.lm.explain(
-            **question, method=method, seed=self.question.seed, per_reference=self.storing.per_reference, prepare=self.prepare
+            **question, method=method, seed=self.question.seed, per_reference=self.storing.per_reference
         )
         attribution = explanation.attribution.to("cpu")
         row: Row = {
@@ -153,13 +152,16 @@ def plan_prompts(
     if TEXTS.name not in source.kinds:
         raise InputError(f"{lm.name} reads texts, and the source has {' or '.join(source.kinds)}s")
     if lm.kind == "token-classifier":
-        raise InputError(f"{lm.name} labels single words, and a run explains whole prompts: call lm.explain(prompt, at=…)")
+        raise InputError(
+            f"{lm.name} labels single words, and a run explains whole prompts: call lm.explain(prompt, asking=Asking(at=…))"
+        )
     references = question.references
     if references is not None and not isinstance(references, TextReferences):
         question = replace(question, references=OtherPrompts(*_read_prompts(references, column, question.count or COUNT)))
     storing = Storing(values or "units", per_reference=per_reference)
+    lm = lm if prepare is True else replace(lm, prepare=prepare)
     network = wrap(lm.net, prepare=False)
-    return PromptPlan(source, None, network, method or lm.default_method, question, storing, column, lm=lm, prepare=prepare)
+    return PromptPlan(source, None, network, method or lm.default_method, question, storing, column, lm=lm)
 
 
 def _read_prompts(references: Any, column: str | None, count: int) -> list[Any]:

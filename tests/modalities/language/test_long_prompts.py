@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,12 @@ from torch.utils._pytree import tree_iter
 import ig2
 from ig2 import modalities
 from ig2.errors import InputError, ModelError
-from ig2.modalities.language.outcomes import Answers, Continuations, Labels, Steps
+from ig2.modalities.language import Asking
+from ig2.modalities.language.outcomes import Answers, Continuations, Labels
 from language import MARKS, SIZE, build, make_tokenizer
 from networks import refuses
+
+EACH = Asking(each=True)
 
 Load = Callable[..., modalities.language.LanguageModel]
 LONG = "The capital of France is old and many people speak Italian"
@@ -50,7 +54,7 @@ def watch_lengths(net: Any, seen: list[tuple[int, int]]) -> Any:
 def test_a_prefix_that_is_run_once_changes_nothing(load: Load, kind: str, name: str) -> None:
     model = load(kind)
     call = (LONG, " Rome is", " Paris", MIDDLE, METHODS[name])
-    shared, whole = model.explain(*call), model.explain(*call, reuse_prefix=False)
+    shared, whole = model.explain(*call), replace(model, reuse_prefix=False).explain(*call)
     assert shared.attribution.settings["prefix"] == 8 and "prefix" not in whole.attribution.settings
     np.testing.assert_allclose(shared.token_scores, whole.token_scores, rtol=1e-6, atol=1e-6 * np.abs(whole.token_scores).max())
     torch.testing.assert_close(shared.attribution.baseline_outputs, whole.attribution.baseline_outputs, rtol=1e-6, atol=1e-6)
@@ -79,10 +83,10 @@ def test_what_moves_or_is_asked_for_everywhere_is_not_a_prefix(load: Load) -> No
         return model.explain(LONG, " Rome", **given).attribution.settings.get("prefix")
 
     assert length() == 10
-    assert length(confine=False) is None  # GradPath then moves words that are equal
-    assert length(confine=False, method=METHODS["Expected IG"]) == 10  # a straight line does not
+    assert length(asking=Asking(confine=False)) is None  # GradPath then moves words that are equal
+    assert length(asking=Asking(confine=False), method=METHODS["Expected IG"]) == 10  # a straight line does not
     assert length(method=ig2.InputXGradient()) is None
-    assert length(position="all") is None
+    assert length(asking=Asking(position="all")) is None
     assert length(rather_than="In capital of France is old and many people speak French") is None
     assert load("t5").explain(LONG, " Rome", rather_than=PAIR).attribution.settings.get("prefix") is None
 
@@ -93,7 +97,9 @@ def test_the_markup_of_a_chat_is_a_prefix_for_every_method() -> None:
         "{{ '<s>system\n' * 3 }}{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}:{% endif %}"
     )
     chat = [{"role": "user", "content": "What is the capital?"}]
-    shared, whole = (model.explain(chat, " Rome", method=ig2.InputXGradient(), reuse_prefix=reuse) for reuse in (True, False))
+    shared, whole = (
+        replace(model, reuse_prefix=reuse).explain(chat, " Rome", method=ig2.InputXGradient()) for reuse in (True, False)
+    )
     assert shared.attribution.settings["prefix"] == 9
     np.testing.assert_allclose(shared.token_scores, whole.token_scores, atol=1e-9)
 
@@ -103,14 +109,14 @@ def test_sliding_windows_are_shared_as_well() -> None:
     torch.manual_seed(0)
     model = modalities.language.load(transformers.MistralForCausalLM(config).double().eval(), make_tokenizer())
     call = (LONG, " Rome", None, MIDDLE)
-    shared, whole = model.explain(*call), model.explain(*call, reuse_prefix=False)
+    shared, whole = model.explain(*call), replace(model, reuse_prefix=False).explain(*call)
     assert shared.attribution.settings["prefix"] == 8
     np.testing.assert_allclose(shared.token_scores, whole.token_scores, rtol=1e-4, atol=1e-9)
 
 
 def test_a_network_whose_cache_says_another_thing_is_run_whole(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load("llama")
-    expected = model.explain(LONG, " Rome", None, PAIR, reuse_prefix=False)
+    expected = replace(model, reuse_prefix=False).explain(LONG, " Rome", None, PAIR)
     prefix = modalities.language.asking.run_prefix
     monkeypatch.setattr(modalities.language.asking, "run_prefix", lambda net, embeddings: prefix(net, 2 * embeddings.flip(0)))
     explanation = model.explain(LONG, " Rome", None, PAIR)
@@ -128,21 +134,22 @@ def test_a_network_whose_cache_says_another_thing_is_run_whole(load: Load, monke
 @pytest.mark.parametrize("name", ["IG²", "Expected IG"])
 @pytest.mark.parametrize("reuse", [True, False])
 def test_checkpointed_layers_keep_less_and_say_the_same(name: str, reuse: bool) -> None:
-    model = modalities.language.load(build("llama"), make_tokenizer())
-    options = {"rather_than": MIDDLE, "method": METHODS[name], "reuse_prefix": reuse}
+    model = replace(modalities.language.load(build("llama"), make_tokenizer()), reuse_prefix=reuse)
+    options = {"rather_than": MIDDLE, "method": METHODS[name]}
     plain = model.explain(LONG, " Rome", **options)
     prepare = ig2.Preparation(checkpoint=True)
-    kept = model.explain(LONG, " Rome", **options, prepare=prepare)
+    kept = replace(model, prepare=prepare).explain(LONG, " Rome", **options)
     assert kept.attribution.settings["preparation"]["checkpointed"] == 2
     np.testing.assert_allclose(kept.token_scores, plain.token_scores, rtol=1e-9, atol=1e-12)
-    memory = [model.estimate(LONG, " Rome", **options, batch_size=1, prepare=each).peak_bytes for each in (True, prepare)]
+    models = [replace(model, prepare=each) for each in (True, prepare)]
+    memory = [each.pose(LONG, " Rome", **options).cost(batch_size=1).peak_bytes for each in models]
     assert memory[1] < 0.9 * memory[0]  # of two layers: one while its gradient is taken, and the input of each
     assert type(model.net.model.layers[0]).forward is transformers.models.llama.modeling_llama.LlamaDecoderLayer.forward
 
 
 def test_checkpoints_that_cannot_be_are_named(load: Load) -> None:
     prepare = ig2.Preparation(checkpoint=True)
-    refuses(ModelError, "checkpoint", lambda: load("llama").explain(LONG, " Rome", prepare=prepare))  # DeepSHAP
+    refuses(ModelError, "checkpoint", lambda: replace(load("llama"), prepare=prepare).explain(LONG, " Rome"))  # DeepSHAP
     x = torch.rand(2, 3)
     attribution = ig2.IntegratedGradients(3)(ig2.wrap(nn.Linear(3, 2).eval(), prepare=prepare), x, 0)
     assert "several layers" in attribution.settings["preparation"]["checkpointed"]
@@ -160,13 +167,13 @@ def test_pieces_of_a_batch_add_up_to_the_same(load: Load, name: str) -> None:
 def test_an_estimate_tells_time_and_memory_before_the_start(load: Load) -> None:
     model = load("llama")
     for method in METHODS.values():
-        cost = model.estimate(LONG, " Rome", rather_than=PAIR, method=method, batch_size=1)
+        cost = model.pose(LONG, " Rome", rather_than=PAIR, method=method).cost(batch_size=1)
         assert cost.seconds > 0 and cost.points == 1 and cost.peak_bytes
-        whole = model.estimate(LONG, " Rome", rather_than=PAIR, method=method, batch_size=1, reuse_prefix=False)
+        whole = replace(model, reuse_prefix=False).pose(LONG, " Rome", rather_than=PAIR, method=method).cost(batch_size=1)
         assert cost.peak_bytes < whole.peak_bytes
-    steps = [model.estimate(LONG, generate=3, method=ig2.IG2(steps=k)).seconds for k in (2, 200)]
+    steps = [model.pose(LONG, " Rome is", asking=EACH, method=ig2.IG2(steps=k)).estimate() for k in (2, 200)]
     assert steps[1] > 5 * steps[0]
-    refuses(InputError, "no estimate", lambda: model.estimate(LONG, " Rome", method=ig2.KernelSHAP()))
+    refuses(InputError, "no estimate", lambda: model.pose(LONG, " Rome", method=ig2.KernelSHAP()).cost())
 
 
 # -- precision ---------------------------------------------------------------------------------------------------------
@@ -175,7 +182,7 @@ def test_an_estimate_tells_time_and_memory_before_the_start(load: Load) -> None:
 def test_half_precision_for_the_network_alone(load: Load) -> None:
     model = modalities.language.load(build("llama").float(), make_tokenizer())
     call = (LONG, " Rome", None, MIDDLE, METHODS["Expected IG"])
-    exact, half = model.explain(*call), model.explain(*call, prepare=ig2.Preparation(precision="bfloat16"))
+    exact, half = model.explain(*call), replace(model, prepare=ig2.Preparation(precision="bfloat16")).explain(*call)
     assert half.attribution.settings["preparation"]["precision"] == "bfloat16"
     assert half.attribution.settings["prefix"] == 8
     assert half.attribution.values["embeddings"].dtype == torch.float32
@@ -250,7 +257,7 @@ class Spread(nn.Module):
         Continuations("causal", ((1, 2), (3,))),
         Continuations("masked", ((1, 2),), at=(0, 2)),
         Continuations("encoder-decoder", ((1, 2, 3, 4, 5),)),
-        Steps("causal", (1, 2, 3)),
+        Continuations("causal", ((1, 2, 3),), each=True),
         Labels(at=1),
         Answers(((0, 1), (2, 4))),
     ],
@@ -259,8 +266,8 @@ class Spread(nn.Module):
 def test_scores_and_states_are_read_where_the_last_layer_is(outcomes: Any) -> None:
     net = Spread()
     call = {"inputs_embeds": torch.empty(2, 5, 3, device="meta"), "attention_mask": torch.ones(2, 5, device="meta")}
-    # where an explanation's steps are; numbers are read from those of Steps, which the meta device does not have
-    step = torch.zeros(2, dtype=torch.long, device="cpu" if isinstance(outcomes, Steps) else "meta")
+    # where an explanation's steps are; numbers are read from those of each token, which the meta device does not have
+    step = torch.zeros(2, dtype=torch.long, device="cpu" if isinstance(outcomes, Continuations) and outcomes.each else "meta")
     with OneDevice():
         scores, state = outcomes.read(net, call, step)
     assert scores.device.type == state.device.type == "cpu" and scores.isfinite().all() and len(state) == 2
@@ -286,8 +293,8 @@ def test_a_compiled_step_of_a_transformer_gives_what_the_step_gives(
     monkeypatch.setattr(torch, "compile", lambda graph, **options: graph)  # traced, and run by the interpreter
     model = modalities.language.load(build(kind), make_tokenizer())
     call = (LONG, " Rome", None, MIDDLE, ig2.IG2(steps=10, distance=ig2.paths.cosine))
-    plain = model.explain(*call, reuse_prefix=reuse)
-    fast = model.explain(*call, reuse_prefix=reuse, prepare=ig2.Preparation(compile=True))
+    plain = replace(model, reuse_prefix=reuse).explain(*call)
+    fast = replace(model, reuse_prefix=reuse, prepare=ig2.Preparation(compile=True)).explain(*call)
     assert ("prefix" in fast.attribution.settings) is reuse
     assert fast.attribution.settings["preparation"]["compiled"] is True
     np.testing.assert_allclose(fast.token_scores, plain.token_scores, rtol=1e-5)
@@ -306,7 +313,7 @@ def test_a_step_that_cannot_be_traced_says_so_in_its_settings_alone(
     log = logging.getLogger("torch._subclasses.fake_tensor")
     log.addHandler(caplog.handler)
     try:
-        done = model.explain(*call, prepare=ig2.Preparation(compile=True)).attribution.settings["preparation"]
+        done = replace(model, prepare=ig2.Preparation(compile=True)).explain(*call).attribution.settings["preparation"]
     finally:
         log.removeHandler(caplog.handler)
     # experts multiply their matrices by a kernel that the compiler knows for bfloat16 alone

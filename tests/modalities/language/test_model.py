@@ -14,11 +14,13 @@ import transformers
 import ig2
 from ig2 import modalities
 from ig2.errors import InputError, MissingExtraError, ModelError
-from ig2.modalities.language import LikelyWords, Neighbours
+from ig2.modalities.language import Asking, LikelyWords, Neighbours
 from ig2.modalities.language.outcomes import Continuations, Scorer
 from ig2.question import COUNT
 from language import build, make_tokenizer
 from networks import refuses
+
+EACH = Asking(each=True)
 
 Load = Callable[..., modalities.language.LanguageModel]
 QUICK, STRAIGHT = ig2.IG2(steps=4, distance=ig2.paths.cosine), ig2.ExpectedIG(steps=12)
@@ -31,7 +33,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "bert": ("In Germany people speak[MASK].", {"target": " Italian", "against": " French"}),
     "t5": (GERMANY, {"target": " Paris is", "against": " Rome"}),
     "pairs": ((GERMANY, FRANCE), {"target": "yes"}),
-    "tokens": (GERMANY, {"at": "Germany", "target": "LOC"}),
+    "tokens": (GERMANY, {"asking": Asking(at="Germany"), "target": "LOC"}),
     "answers": (("Where are you?", "In Germany and France"), {"target": "Germany", "against": "France"}),
 }
 
@@ -102,7 +104,7 @@ def test_answers_are_the_sum_of_start_and_end(load: Load) -> None:
     prompt = CASES["answers"][0]
     outputs = {}
     for ends in ("both", "start", "end"):
-        outputs[ends] = float(model.explain(prompt, "Germany", method=STRAIGHT, ends=ends).attribution.output[0])
+        outputs[ends] = float(model.explain(prompt, "Germany", method=STRAIGHT, asking=Asking(ends=ends)).attribution.output[0])
     assert outputs["both"] == pytest.approx(outputs["start"] + outputs["end"], abs=1e-6)
     with torch.no_grad():
         call = {key: torch.tensor([value]) for key, value in model.tokenizer(*prompt).items()}
@@ -119,7 +121,7 @@ def test_a_pair_moves_the_word_that_differs_alone(load: Load) -> None:
     scores = explanation.word_scores[0]
     assert explanation.prompt.words[int(np.abs(scores).argmax())] == "Germany"
     assert (np.delete(scores, 1) == 0).all()
-    free = model.explain(GERMANY, " Italian", " French", rather_than=FRANCE, method=QUICK, confine=False)
+    free = model.explain(GERMANY, " Italian", " French", rather_than=FRANCE, method=QUICK, asking=Asking(confine=False))
     assert (free.word_scores[0] != 0).all()
 
 
@@ -141,7 +143,7 @@ def test_the_output_of_an_aligned_pair_is_that_of_the_pair_where_their_tokens_fi
 def test_a_generation_is_explained_step_by_step(load: Load) -> None:
     for kind in ("llama", "t5"):
         model = load(kind)
-        explanation = model.explain(GERMANY, generate=3, method=QUICK, rather_than=FRANCE)
+        explanation = model.explain(GERMANY, model.generate_tokens(GERMANY, 3), asking=EACH, method=QUICK, rather_than=FRANCE)
         assert len(explanation) == 3
         text = model.generate(GERMANY, 3)
         assert "".join(literal_eval(name) for name in explanation.explained) == text
@@ -153,7 +155,7 @@ def test_a_generation_is_explained_step_by_step(load: Load) -> None:
 
 def test_each_token_of_a_target_adds_up_to_the_whole(load: Load) -> None:
     model, pair = load("llama"), "The women people speak"
-    each = model.explain(GERMANY, " Berlin is old", rather_than=pair, method=ig2.DeepSHAP(), each=True)
+    each = model.explain(GERMANY, " Berlin is old", rather_than=pair, method=ig2.DeepSHAP(), asking=EACH)
     whole = model.explain(GERMANY, " Berlin is old", None, pair, ig2.DeepSHAP())
     assert each.explained == ["' Berli'", "'n'", "' is'", "' old'"]
     np.testing.assert_allclose(each.token_scores.sum(axis=0), whole.token_scores[0], atol=1e-5)  # RMSNorm works in float32
@@ -178,7 +180,8 @@ def test_a_chat_is_explained_by_its_spans(load: Load) -> None:
 
 def test_a_pair_of_chats_has_the_same_documents(load: Load) -> None:
     pair = [CHAT[0], {"role": "user", "content": "What is the capital of Germany?"}]
-    result = load("llama").explain(CHAT, " Rome", None, pair, documents=[{"text": "people speak Italian"}])
+    model = load("llama")
+    result = model.explain(model.read(CHAT, documents=[{"text": "people speak Italian"}]), " Rome", None, pair)
     moved = {word for word, score in zip(result.prompt.words, result.word_scores[0], strict=True) if score}
     assert moved == {"France"} and not result.attribution.note
 
@@ -249,7 +252,8 @@ def test_views(load: Load) -> None:
     assert "\x1b[" in explanation.to_ansi() and "Germany" in explanation.to_ansi()
     assert "Germany" in explanation._repr_html_()
     assert list(explanation.to_frame()["unit"]) == list(explanation.prompt.words)
-    several = load("llama").explain(GERMANY, generate=3, rather_than=FRANCE, method=QUICK)
+    model = load("llama")
+    several = model.explain(GERMANY, model.generate_tokens(GERMANY, 3), asking=EACH, rather_than=FRANCE, method=QUICK)
     assert [label.get_text() for label in several.plot().axes[0].get_xticklabels()] == list(several.prompt.words)
     assert several._repr_html_().count("<tr>") >= 4
 
@@ -337,7 +341,7 @@ def test_what_is_too_long_says_by_how_much(load: Load) -> None:
     refuses(InputError, "33 tokens and llama takes 32", lambda: model.explain("In" + " old" * 32, " Rome"))
     full = "In" + " old" * 31
     refuses(InputError, "33 tokens", lambda: model.explain(full, " Rome is"))
-    refuses(InputError, "34 tokens", lambda: model.explain(full, generate=2))
+    refuses(InputError, "34 tokens", lambda: model.explain(full, model.generate_tokens(full, 2), asking=EACH))
     assert len(model.explain(full, " Rome", method=ig2.InputXGradient()).prompt) == 32
 
 
@@ -358,17 +362,16 @@ def test_targets_that_cannot_be(load: Load) -> None:
     refuses(InputError, "text to come next", lambda: model.explain(GERMANY, ""))
     refuses(InputError, "itself", lambda: model.explain(GERMANY, " Rome", " Rome"))
     refuses(InputError, "single token", lambda: model.explain(GERMANY, " Rome is", "next"))
-    refuses(InputError, "logit", lambda: model.explain(GERMANY, " Rome is", output="logit"))
-    refuses(InputError, "generate", lambda: model.explain(GERMANY, " Rome", generate=2))
-    refuses(InputError, "unknown", lambda: model.explain(GERMANY, output="loss"))
-    refuses(InputError, "unknown", lambda: model.explain(GERMANY, position="first"))
+    refuses(InputError, "logit", lambda: model.explain(GERMANY, " Rome is", asking=Asking(output="logit")))
+    refuses(InputError, "unknown", lambda: model.explain(GERMANY, asking=Asking(output="loss")))
+    refuses(InputError, "unknown", lambda: model.explain(GERMANY, asking=Asking(position="first")))
     refuses(InputError, "has none", lambda: load("bert").explain(GERMANY))
     refuses(InputError, "1 masks", lambda: load("bert").explain("In[MASK]", " Rome is"))
     refuses(InputError, "no class", lambda: load("pairs").explain((GERMANY, FRANCE), "perhaps"))
     refuses(InputError, "at=", lambda: load("tokens").explain(GERMANY))
-    refuses(InputError, "at=", lambda: model.explain(GERMANY, at="Germany"))
-    refuses(InputError, "generate=", lambda: load("pairs").explain((GERMANY, FRANCE), generate=2))
-    refuses(InputError, "each=True", lambda: model.explain(GERMANY, each=True))
+    refuses(InputError, "at=", lambda: model.explain(GERMANY, asking=Asking(at="Germany")))
+    refuses(InputError, "each=", lambda: load("pairs").explain((GERMANY, FRANCE), asking=EACH))
+    refuses(InputError, "each=True", lambda: model.explain(GERMANY, asking=EACH))
     refuses(InputError, "not in the text", lambda: load("answers").explain((GERMANY, FRANCE), "Spain"))
     refuses(InputError, "question, text", lambda: load("answers").explain(GERMANY))
     refuses(InputError, "does not generate", lambda: load("pairs").generate((GERMANY, FRANCE)))
@@ -392,7 +395,7 @@ def test_references_that_cannot_be(load: Load) -> None:
     model = load("llama")
     refuses(InputError, "itself", lambda: model.explain(GERMANY, " Rome", rather_than=GERMANY))
     refuses(InputError, "rather_than", lambda: model.explain(GERMANY, " Rome", rather_than=3))
-    refuses(InputError, "at least one", lambda: modalities.language.Pairs())
+    refuses(InputError, "at least one", lambda: modalities.language.MinimalPairs())
     refuses(InputError, "at least one", lambda: modalities.language.OtherPrompts())
 
 
@@ -494,7 +497,7 @@ def test_a_folder_without_a_head_is_not_given_one_of_random_weights(tmp_path: An
 
 def test_several_tokens_in_one_place_are_their_mean(load: Load) -> None:
     model = load("llama")
-    drawn = modalities.language.Pairs(GERMANY).draw(model, model.read(FRANCE))
+    drawn = modalities.language.MinimalPairs(GERMANY).draw(model, model.read(FRANCE))
     torch.testing.assert_close(drawn.embeddings[0, 1], model.embed(model.read(GERMANY).ids[1:3]).mean(dim=0))
 
 
@@ -519,8 +522,8 @@ MISTAKES: dict[str, tuple[str, str, Callable[[modalities.language.LanguageModel]
     "against a number": ("llama", "against", lambda model: model.explain(PEOPLE, " Rome", 3)),
     "a method by its name": ("llama", "method must be", lambda model: model.explain(PEOPLE, " Rome", method="ig2")),
     "a method that was not made": ("llama", "method must be", lambda model: model.explain(PEOPLE, " Rome", method=ig2.IG2)),
-    "documents of a text": ("llama", "for a chat", lambda model: model.explain(PEOPLE, documents=[{"text": "In Rome"}])),
-    "documents as texts": ("llama", "dicts with a text", lambda model: model.explain(CHAT, documents=["In Rome"])),
+    "documents of a text": ("llama", "for a chat", lambda model: model.read(PEOPLE, documents=[{"text": "In Rome"}])),
+    "documents as texts": ("llama", "dicts with a text", lambda model: model.read(CHAT, documents=["In Rome"])),
     "an empty list of pairs": ("llama", "rather_than", lambda model: model.explain(PEOPLE, rather_than=[])),
     "an empty pair": ("llama", "of rather_than", lambda model: model.explain(PEOPLE, rather_than="")),
     "a long pair": ("llama", "of rather_than", lambda model: model.explain(PEOPLE, rather_than="In Rome " * 40)),
@@ -531,11 +534,11 @@ MISTAKES: dict[str, tuple[str, str, Callable[[modalities.language.LanguageModel]
     "half a character": ("llama", "UTF-8", lambda model: model.explain("In \ud83e Rome")),
     "half a character as target": ("llama", "UTF-8", lambda model: model.explain(PEOPLE, "\ud83e")),
     "half a character in two texts": ("pairs", "UTF-8", lambda model: model.explain(("In \ud83e", "Rome"))),
-    "tokens that there are not": ("llama", "generate", lambda model: model.explain(PEOPLE, generate=[10**6])),
+    "tokens that there are not": ("llama", "does not know", lambda model: model.explain(PEOPLE, [10**6])),
     "no text to answer from": ("answers", "empty", lambda model: model.explain(("Where are you", ""))),
     "an answer against itself": ("answers", "itself", lambda model: model.explain(QUESTION, "Rome", "Rome")),
     "an answer against a number": ("answers", "against", lambda model: model.explain(QUESTION, "Rome", 5)),
-    "ends that there are not": ("answers", "ends", lambda model: model.explain(QUESTION, "Rome", ends="middle")),
+    "ends that there are not": ("answers", "ends", lambda model: model.explain(QUESTION, "Rome", asking=Asking(ends="middle"))),
 }  # fmt: skip
 
 
@@ -566,7 +569,7 @@ def test_tokens_generated_before_are_explained_as_they_are(load: Load) -> None:
     model = load("llama")
     ids = model.generate_tokens(PEOPLE, 3)
     assert model.decode(ids) == model.generate(PEOPLE, 3)
-    before, now = model.explain(PEOPLE, generate=ids), model.explain(PEOPLE, generate=3)
+    before, now = (model.explain(PEOPLE, tokens, asking=EACH) for tokens in (ids, model.generate_tokens(PEOPLE, 3)))
     assert before.explained == now.explained
     np.testing.assert_allclose(before.token_scores, now.token_scores)
 

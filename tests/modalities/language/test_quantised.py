@@ -110,7 +110,7 @@ def test_quantised_layers_need_a_gradient_by_their_input_alone(kind: Any, name: 
     if name != "Expected IG":
         assert float(packed.attribution.relative_residual.max()) < 1e-5
     model = modalities.language.load(net, make_tokenizer())
-    assert model.estimate(*call).seconds > 0
+    assert model.pose(*call).estimate() > 0
     single = model.explain(*call, batch_size=1)
     np.testing.assert_allclose(single.token_scores, packed.token_scores, rtol=1e-5, atol=1e-7)
 
@@ -269,9 +269,8 @@ def test_weights_made_of_several_tensors_have_a_fingerprint() -> None:
 
 def test_quantised_weights_are_not_cast() -> None:
     net = wrap_weights(build("llama").float())
-    explanation = modalities.language.load(net, make_tokenizer()).explain(
-        LONG, " Rome", None, MIDDLE, prepare=ig2.Preparation(precision="bfloat16")
-    )
+    model = modalities.language.load(net, make_tokenizer(), prepare=ig2.Preparation(precision="bfloat16"))
+    explanation = model.explain(LONG, " Rome", None, MIDDLE)
     assert "quantised" in explanation.attribution.settings["preparation"]["left as it is"]
     assert net.model.layers[0].mlp.up_proj.weight.dtype == torch.float32
     assert float(explanation.attribution.relative_residual.max()) < 1e-5
@@ -346,7 +345,7 @@ def test_models_quantised_by_the_packages(package: str, tmp_path: Path) -> None:
         explanation = model.explain(*call)
         if name != "Expected IG":
             assert float(explanation.attribution.relative_residual.max()) < (0.1 if rounds else 1e-3)
-        assert model.estimate(*call).seconds > 0
+        assert model.pose(*call).estimate() > 0
         single = model.explain(*call, batch_size=1)
         largest = np.abs(explanation.token_scores).max()
         if not rounds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,10 @@ import torch
 
 import ig2
 from ig2 import modalities
+from ig2.modalities.language import Asking
 from ig2.paths import cosine
+
+EACH = Asking(each=True)
 
 pytestmark = [
     pytest.mark.lm,
@@ -41,14 +45,22 @@ def test_complete_rules_sum_to_the_change_in_float32(smollm2: modalities.languag
 
 def test_a_chat_and_its_answer(smollm2: modalities.language.LanguageModel) -> None:
     chat = [{"role": "system", "content": "Answer in one word."}, {"role": "user", "content": "What is the capital of France?"}]
-    explanation = smollm2.explain(chat, generate=3, method=ig2.DeepSHAP(), rather_than=modalities.language.Filler())
+    explanation = smollm2.explain(
+        chat,
+        smollm2.generate_tokens(chat, 3),
+        asking=EACH,
+        method=ig2.DeepSHAP(),
+        rather_than=modalities.language.Filler(),
+    )
     assert list(explanation.span_scores) == ["system", "user"]
     assert "".join(smollm2.read(chat).tokens[i] for i in explanation.prompt.positions).startswith("Answer in one word.")
     assert len(explanation) == 3
 
 
 def test_a_row_of_a_generation_is_the_explanation_of_its_token(smollm2: modalities.language.LanguageModel) -> None:
-    several = smollm2.explain(GERMANY, generate=2, rather_than=FRANCE, method=ig2.DeepSHAP())
+    several = smollm2.explain(
+        GERMANY, smollm2.generate_tokens(GERMANY, 2), asking=EACH, rather_than=FRANCE, method=ig2.DeepSHAP()
+    )
     first = smollm2.explain(GERMANY, smollm2.generate(GERMANY, 1), None, FRANCE, ig2.DeepSHAP())
     np.testing.assert_allclose(several.token_scores[0], first.token_scores[0], atol=1e-3)
 
@@ -74,7 +86,7 @@ def test_a_prefix_that_is_run_once_changes_nothing(smollm2: modalities.language.
     prompt, pair = (f"A traveller asked which words are used in the shops and streets of {name}" for name in ("Rome", "Paris"))
     for method in (ig2.DeepSHAP(), FEW):
         call = (prompt, " Italian", None, pair, method)
-        shared, whole = smollm2.explain(*call), smollm2.explain(*call, reuse_prefix=False)
+        shared, whole = smollm2.explain(*call), replace(smollm2, reuse_prefix=False).explain(*call)
         assert shared.attribution.settings["prefix"] >= 12 and "prefix" not in whole.attribution.settings
         np.testing.assert_allclose(shared.token_scores, whole.token_scores, atol=1e-2 * np.abs(whole.token_scores).max())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ig2.errors import InputError, describe
@@ -46,12 +47,12 @@ class LLMGradientAttribution:
         prompt, filler = inp, None
         if hasattr(inp, "itp_tensor"):
             prompt, filler = self.lm.decode(inp.inp_tensor[0].tolist()), int(inp.baselines)
-        count = None if target is not None else int((gen_args or {}).get("max_new_tokens", 25))
+        count = int((gen_args or {}).get("max_new_tokens", 25))
         options: dict[str, Any] = {}
         if baselines is None and filler is not None:
             tokens = self.lm.read(prompt).ids
             options["references"] = {"embeddings": self.lm.embed([filler] * len(tokens))[None]}
-        explanation = self.lm.explain(
-            prompt, target, "auto", baselines, self.method, generate=count, each=count is None, confine=False, **options
-        )
+        asking = replace(self.lm.default_asking, each=True, confine=False)
+        chosen = self.lm.generate_tokens(prompt, count) if target is None else target
+        explanation = self.lm.explain(prompt, chosen, "auto", baselines, self.method, asking=asking, **options)
         return explanation.to_captum()

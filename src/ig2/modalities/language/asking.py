@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +13,7 @@ from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
 from ig2.methods import Method, PathMethod
+from ig2.modalities.language.explanation import Explanation
 from ig2.modalities.language.outcomes import (
     Answers,
     Continuations,
@@ -22,7 +22,6 @@ from ig2.modalities.language.outcomes import (
     OutputKind,
     Position,
     Scorer,
-    Steps,
     read_tokens,
 )
 from ig2.modalities.language.prefix import Prefix, run_prefix
@@ -30,15 +29,16 @@ from ig2.modalities.language.prompts import Prompt
 from ig2.modalities.language.references import (
     Drawn,
     Filler,
-    Pairs,
+    MinimalPairs,
     TextReferences,
     as_text_references,
 )
 from ig2.modalities.text.sentences import are_close
-from ig2.model import Preparation, wrap
+from ig2.model import wrap
 from ig2.names import Names
 from ig2.paths import GradPath, Straight, UniformWords
 from ig2.question import Call, Question
+from ig2.result import Cost
 
 if TYPE_CHECKING:
     from ig2.modalities.language.model import LanguageModel
@@ -51,19 +51,21 @@ TOKENS = ("causal", "masked", "encoder-decoder")  # models that predict tokens
 
 @dataclass(frozen=True)
 class Asking:
-    """How a prompt is read, and what of the model's answer is explained; see `explain`."""
+    """What of a model's answer is explained, and where paths may go."""
 
-    generate: int | Sequence[int] | None = None
     each: bool = False
+    """Whether to explain each token of the target, a row for each, instead of their sum."""
     at: str | None = None
+    """For a token classifier, the word whose label is explained."""
     ends: Literal["both", "start", "end"] = "both"
+    """For question answering, the ends of the answer that count."""
     output: OutputKind = "log-probability"
+    """"log-probability", "probability", or, for a single token, "logit"."""
     position: Position = "last"
+    """Where GradPath measures distances: "last" for the states that the target is read from, "all" for the states of the whole
+    prompt."""
     confine: bool = True
-    spans: Mapping[str, str] | None = None
-    documents: Sequence[Mapping[str, str]] | None = None
-    prepare: bool | Preparation = True
-    reuse_prefix: bool = True
+    """Whether paths stay in the box spanned by the prompt and its references, feature by feature."""
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -106,6 +108,23 @@ class PromptCall(Call):
         note = "; ".join(filter(None, (self.note, attribution.note)))
         return replace(attribution.with_names(names), note=note)
 
+    def explain(self, **options: Any) -> Explanation:
+        """Return the explanation; `options` are those of the method's call, such as `curves=True`."""
+        return Explanation(self(**options), self.prompt)
+
+    def cost(self, batch_size: int | Literal["auto"] = "auto") -> Cost:
+        """Estimate the seconds, batch size and bytes that `explain` needs, from a few passes.
+
+        Raises:
+            InputError: for a method without a path.
+        """
+        if not isinstance(self.method, PathMethod):
+            raise InputError(
+                f"{type(self.method).__name__} follows no path, and has no estimate: explain a shorter prompt first"
+            )
+        asked = {"target": self.target, "against": self.against}
+        return self.method.estimate(self.model, self.x, self.references, **asked, batch_size=batch_size)
+
 
 def pose(lm: LanguageModel, question: Question, method: Method, prompt: Any, asking: Asking) -> PromptCall:
     """Return the call of a method that answers a question.
@@ -116,21 +135,21 @@ def pose(lm: LanguageModel, question: Question, method: Method, prompt: Any, ask
             of `ig2.modalities.language`.
         method: the method.
         prompt: the prompt, as for `LanguageModel.explain`.
-        asking: how it is read.
+        asking: what is explained of the model's answer.
 
     Raises:
         InputError: if the prompt or the question is not valid.
     """
     if not isinstance(method, Method):
         raise InputError(f"method must be a method such as ig2.IG2(), got {describe(method)}")
-    read = lm.read(prompt, asking.spans, asking.documents)
+    read = lm.read(prompt)
     strategy = _find_strategy(lm, question.references, method)
-    alone = isinstance(strategy, Pairs) and len(strategy.prompts) == 1
-    pair = strategy.prompts[0] if isinstance(strategy, Pairs) and alone else None
+    pair = strategy.prompts[0] if isinstance(strategy, MinimalPairs) and len(strategy.prompts) == 1 else None
     outcome = _find_outcome(lm, read, question, asking, pair)
     drawn = None if strategy is None else strategy.draw(lm, read)
     settings = _describe(lm, read, outcome, strategy, drawn)
-    if pair is not None and isinstance(outcome.outcomes, Continuations) and lm.kind != "masked":
+    is_sum = isinstance(outcome.outcomes, Continuations) and not outcome.outcomes.each
+    if pair is not None and is_sum and lm.kind != "masked":
         scores = score(lm, lm.read_other(pair, read), outcome.outcomes)
         margin = scores[0] - scores[1:].mean() if outcome.against else scores[0]
         settings["pair_output"] = float(margin)
@@ -149,7 +168,7 @@ def pose(lm: LanguageModel, question: Question, method: Method, prompt: Any, ask
     if references is not None and _stays_between(method, asking.confine):
         still = fixed | (references == embeddings).all(dim=2).all(dim=0)
     prefix = None
-    if asking.reuse_prefix and lm.kind == "causal" and asking.position == "last":
+    if lm.reuse_prefix and lm.kind == "causal" and asking.position == "last":
         prefix = _run_prefix(lm, read, outcome.outcomes, references, still)
     if prefix is not None:
         settings["prefix"] = prefix.length
@@ -169,7 +188,7 @@ def pose(lm: LanguageModel, question: Question, method: Method, prompt: Any, ask
         samples = {"embeddings": references.expand(rows, -1, -1, -1)}
     return PromptCall(
         method,
-        wrap(scorer, state, "logit", bounds, prepare=asking.prepare),
+        wrap(scorer, state, "logit", bounds, prepare=lm.prepare),
         x,
         outcome.targets,
         outcome.against,
@@ -205,9 +224,7 @@ def _describe(
 ) -> dict[str, Any]:
     """Return the settings of an explanation."""
     outcomes, ids = outcome.outcomes, None
-    if isinstance(outcomes, Steps):
-        ids = list(outcomes.ids)
-    elif isinstance(outcomes, Continuations) and len(outcomes.ids[0]) == 1:
+    if isinstance(outcomes, Continuations) and (outcomes.each or len(outcomes.ids[0]) == 1):
         ids = list(outcomes.ids[0])
     return {
         "lm": lm.name,
@@ -270,7 +287,7 @@ def _find_outcome(lm: LanguageModel, prompt: Prompt, question: Question, asking:
     """
     if lm.kind not in TOKENS:
         reason = f"{lm.name} is a {lm.kind} model, which predicts no tokens"
-        _refuse(reason, generate=asking.generate, each=asking.each or None)
+        _refuse(reason, each=asking.each or None)
     if lm.kind != "token-classifier":
         reason = f"{lm.name} is a {lm.kind} model"
         _refuse(f"{reason}, and words have labels of a token-classifier alone", at=asking.at)
@@ -278,34 +295,19 @@ def _find_outcome(lm: LanguageModel, prompt: Prompt, question: Question, asking:
         return _find_answers(lm, prompt, question, asking)
     if lm.kind in ("classifier", "token-classifier"):
         return _find_labels(lm, prompt, question, asking)
-    if asking.generate is not None or asking.each:
-        return _find_steps(lm, prompt, question, asking)
     return _find_tokens(lm, prompt, question, asking, pair)
-
-
-def _find_steps(lm: LanguageModel, prompt: Prompt, question: Question, asking: Asking) -> Outcome:
-    """Return each token of a continuation, a row for each."""
-    target, against, generate = question.target, question.against, asking.generate
-    _refuse("each step is explained", against=None if against == "auto" else against)
-    if generate is not None:
-        _refuse("generate= makes it", target=target)
-    elif target is None or lm.kind == "masked":
-        raise InputError("each=True is for a target of a causal or encoder–decoder model: give one, or generate=")
-    if generate is None:
-        ids = lm.read_target(prompt, target)
-    elif isinstance(generate, int):
-        ids = lm.generate_tokens(prompt, generate)
-    else:
-        ids = lm.check_tokens(generate)
-    behind = len(ids) - 1 if lm.kind == "causal" else 0
-    lm.check_length(len(prompt) + behind, "the prompt with its target")
-    names = [repr(lm.decode([token])) for token in ids]
-    return Outcome(Steps(lm.kind, ids, asking.output, asking.position), names, [*range(len(ids))])
 
 
 def _find_tokens(lm: LanguageModel, prompt: Prompt, question: Question, asking: Asking, pair: Any) -> Outcome:
     """Return a continuation, and others that it is explained against."""
     target, against, masks = question.target, question.against, lm.find_masks(prompt)
+    if asking.each:
+        _refuse("each token is explained by itself", against=None if against == "auto" else against)
+        if target is None or lm.kind == "masked":
+            raise InputError(
+                "each=True is for a target of a causal or encoder–decoder model: give one, or generate_tokens(prompt)"
+            )
+        against = None
     if target is None:
         chosen = _find_likely(lm, prompt, len(masks) or 1)
     else:
@@ -329,12 +331,14 @@ def _find_tokens(lm: LanguageModel, prompt: Prompt, question: Question, asking: 
     if masks and any(len(ids) != len(masks) for ids in ids_of):
         counts = [len(ids) for ids in ids_of]
         raise InputError(f"the prompt has {len(masks)} masks and the targets have {counts} tokens: give one mask for each")
-    if asking.output == "logit" and any(len(ids) > 1 for ids in ids_of):
+    if asking.output == "logit" and not asking.each and any(len(ids) > 1 for ids in ids_of):
         raise InputError("output='logit' is for single tokens, and a target has several: use 'log-probability'")
     if lm.kind == "causal":
         longest = len(prompt) + max(map(len, ids_of)) - 1
         lm.check_length(longest, "the prompt with its target")
-    outcomes = Continuations(lm.kind, tuple(ids_of), asking.output, asking.position, masks)
+    outcomes = Continuations(lm.kind, tuple(ids_of), asking.output, asking.position, masks, asking.each)
+    if asking.each:
+        return Outcome(outcomes, [repr(lm.decode([token])) for token in chosen], [*range(len(chosen))])
     names = [repr(lm.decode(ids)) for ids in ids_of]
     return Outcome(outcomes, names, [0], [[*range(1, len(ids_of))]] if others else None)
 

@@ -18,6 +18,7 @@ from ig2.modalities.language.model import LanguageModel
 from ig2.modalities.language.outcomes import Kind
 from ig2.modalities.text.gradients import check_gradients, keep_gradients
 from ig2.modalities.text.sentences import are_close
+from ig2.model import Preparation
 
 # The end of a class's name says what a network of transformers returns.
 KINDS: dict[str, Kind] = {
@@ -47,6 +48,7 @@ def load(
     *,
     kind: Kind | None = None,
     name: str | None = None,
+    prepare: bool | Preparation = True,
     **options: Any,
 ) -> LanguageModel:
     """Load a language model with its tokenizer.
@@ -58,6 +60,7 @@ def load(
         kind: "causal", "masked", "encoder-decoder", "classifier", "token-classifier" or "question-answering"; by default
             inferred from the class of the network.
         name: the name to show; by default the model's.
+        prepare: how to speed up the network, as for `ig2.wrap`: for example `ig2.Preparation(precision="bfloat16")`.
         options: options of transformers' `from_pretrained` for a named model: `dtype=torch.bfloat16`, `device_map="auto"`,
             `quantization_config=…`.
 
@@ -88,7 +91,9 @@ def load(
     kind = kind or _find_kind(type(net).__name__, net.config)
     if kind not in AUTO:
         raise InputError(f"kind={kind!r} is unknown: use one of {', '.join(AUTO)}")
-    lm = LanguageModel(name or str(getattr(net.config, "_name_or_path", "")) or type(net).__name__, net, tokenizer, kind)
+    lm = LanguageModel(
+        name or str(getattr(net.config, "_name_or_path", "")) or type(net).__name__, net, tokenizer, kind, prepare
+    )
     _check_embeddings(lm)
     return lm
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ig2._utils.checks import check_count
 from ig2.errors import InputError, describe
-from ig2.methods import DeepSHAP, Method, PathMethod
-from ig2.modalities.language.asking import TOKENS, Asking, pose
+from ig2.methods import DeepSHAP, Method
+from ig2.modalities.language.asking import TOKENS, Asking, PromptCall, pose
 from ig2.modalities.language.explanation import Explanation
-from ig2.modalities.language.outcomes import Kind, OutputKind, Position, read_tokens
+from ig2.modalities.language.outcomes import Kind, read_tokens
 from ig2.modalities.language.prompts import Prompt, check_text, cut_text, read_prompt
 from ig2.modalities.language.references import FILLERS, LikelyWords, Neighbours, TextReferences
 from ig2.modalities.text.sentences import UNLIMITED
 from ig2.model import Preparation
 from ig2.question import Question
-from ig2.result import Cost
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,12 +30,21 @@ class LanguageModel:
     net: Any
     tokenizer: Any
     kind: Kind
+    prepare: bool | Preparation = True
+    """How to speed up the network, as for `ig2.wrap`: for example `ig2.Preparation(precision="bfloat16")`."""
+    reuse_prefix: bool = True
+    """For a causal model, whether to run the tokens before the first that moves only once, if they are at least a quarter of
+    the prompt, and reuse their keys and values at every point. The results are equal up to rounding. `settings["prefix"]` is
+    the number of these tokens."""
 
     default_method: ClassVar[Method] = DeepSHAP()
     """The default method: the secant rule on the straight line, complete in two passes.
 
     On 102 minimal pairs with SmolLM2, it was the closest to Shapley values of the gradient-based methods.
     """
+
+    default_asking: ClassVar[Asking] = Asking()
+    """What is explained of an answer by default."""
 
     def __repr__(self) -> str:
         return f"LanguageModel({self.name!r}, {self.kind}, {len(self.table):,} tokens)"
@@ -94,11 +102,18 @@ class LanguageModel:
         spans: Mapping[str, str] | None = None,
         documents: Sequence[Mapping[str, str]] | None = None,
     ) -> Prompt:
-        """Tokenize a prompt; see `explain`.
+        """Tokenize a prompt.
+
+        Args:
+            prompt: as for `explain`; what this returned before is returned unchanged.
+            spans: pieces of the prompt whose sums to show, by name; in addition to sentences, messages and documents.
+            documents: the documents of a chat whose template takes them.
 
         Raises:
             InputError: if it is empty, or longer than the network takes.
         """
+        if isinstance(prompt, Prompt):
+            return prompt
         read = read_prompt(self.tokenizer, prompt, spans, documents, continues=self.kind == "causal")
         self.check_length(len(read), "the prompt")
         return read
@@ -131,7 +146,7 @@ class LanguageModel:
         """
         check_count(count)
         self._require_tokens("predict")
-        probabilities = self.next_logits(prompt if isinstance(prompt, Prompt) else self.read(prompt)).softmax(dim=0)
+        probabilities = self.next_logits(self.read(prompt)).softmax(dim=0)
         best = probabilities.topk(min(count, len(probabilities)))
         return [(self.decode([i]), float(p)) for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)]
 
@@ -147,14 +162,14 @@ class LanguageModel:
 
     @torch.no_grad()
     def generate_tokens(self, prompt: Any, count: int = 20) -> tuple[int, ...]:
-        """Generate as `generate` does, but return token ids, which `explain(prompt, generate=…)` accepts.
+        """Generate as `generate` does, but return token ids, which `explain` accepts as its target.
 
         Args:
             prompt: as for `explain`.
             count: the maximum number of tokens.
         """
         check_count(count, "generate")
-        prompt = prompt if isinstance(prompt, Prompt) else self.read(prompt)
+        prompt = self.read(prompt)
         if self.kind not in ("causal", "encoder-decoder"):
             raise InputError(f"{self.name} is a {self.kind} model, which does not generate")
         self.check_length(len(prompt) + (count if self.kind == "causal" else 0), f"the prompt with {count} tokens more")
@@ -233,8 +248,13 @@ class LanguageModel:
 
     # -- targets -------------------------------------------------------------------------------------------------------
 
-    def read_target(self, prompt: Prompt, target: str, name: str = "target") -> tuple[int, ...]:
+    def read_target(self, prompt: Prompt, target: str | Sequence[int], name: str = "target") -> tuple[int, ...]:
         """Return the tokens of a continuation as they would follow the prompt."""
+        if isinstance(target, (list, tuple)) and target and all(isinstance(token, int) for token in target):
+            size = self.net.get_input_embeddings().weight.shape[0]
+            if not all(0 <= token < size for token in target):
+                raise InputError(f"{name} has tokens that {self.name} does not know: {describe(target)}, there are {size}")
+            return tuple(map(int, target))
         if not isinstance(target, str) or not target:
             raise InputError(f"{name} must be a text to come next, such as ' Paris', got {describe(target)}")
         check_text(target)
@@ -252,35 +272,18 @@ class LanguageModel:
             raise InputError(f"{name} {target!r} has no tokens that {self.name} knows: choose another word")
         return ids
 
-    def check_tokens(self, ids: object) -> tuple[int, ...]:
-        """Return the ids of tokens to generate, checked."""
-        size = self.net.get_input_embeddings().weight.shape[0]
-        if not isinstance(ids, Sequence) or not ids or not all(isinstance(i, int) and 0 <= i < size for i in ids):
-            raise InputError(f"generate must be a number of tokens, or what generate_tokens returned, got {describe(ids)}")
-        return tuple(ids)
-
     # -- explanations --------------------------------------------------------------------------------------------------
 
     def explain(
         self,
         prompt: Any,
-        target: Any = None,
+        target: str | Sequence[int] | None = None,
         against: Any = "auto",
         rather_than: Any = None,
         method: Method | None = None,
         *,
-        generate: int | Sequence[int] | None = None,
-        each: bool = False,
-        at: str | None = None,
-        ends: Literal["both", "start", "end"] = "both",
-        output: OutputKind = "log-probability",
-        position: Position = "last",
-        confine: bool = True,
-        spans: Mapping[str, str] | None = None,
-        documents: Sequence[Mapping[str, str]] | None = None,
+        asking: Asking | None = None,
         seed: int = 0,
-        prepare: bool | Preparation = True,
-        reuse_prefix: bool = True,
         **options: Any,
     ) -> Explanation:
         """Explain why the model predicts one outcome rather than another.
@@ -290,9 +293,10 @@ class LanguageModel:
 
         Args:
             prompt: a text; the messages of a chat, [{"role": "user", "content": …}]; or (first, second) for a model of two
-                texts. For a masked model, it contains the mask.
-            target: the next token with its leading space, such as " Paris", or a longer continuation; for a classifier, a
-                label; for question answering, a piece of the second text. By default the model's prediction.
+                texts; or what `read` returned, with spans and documents. For a masked model, it contains the mask.
+            target: the next token with its leading space, such as " Paris", or a longer continuation, also as tokens, such as
+                `generate_tokens(prompt)`; for a classifier, a label; for question answering, a piece of the second text. By
+                default the model's prediction.
             against: the outcome to subtract: another target, several, "next" for the runner-up, or None. By default, for a
                 model that predicts tokens, its prediction for the pair of `rather_than` if that is another token, otherwise
                 None; for a classifier, the runner-up.
@@ -300,22 +304,8 @@ class LanguageModel:
                 `ig2.modalities.language.references`. By default `LikelyWords()` for causal and masked models, otherwise
                 `Neighbours()`; for methods with a baseline by convention no words, `Filler()`.
             method: the method, by default `DeepSHAP()`; `IG2(distance=ig2.paths.cosine)` for IG².
-            generate: the number of tokens to generate and explain instead of a target, a row for each; or the tokens, as
-                returned by `generate_tokens`.
-            each: whether to explain each token of the target, a row for each, instead of their sum.
-            at: for a token classifier, the word whose label is explained.
-            ends: for question answering, the ends of the answer that count.
-            output: "log-probability", "probability", or, for a single token, "logit".
-            position: where GradPath measures distances: "last" for the states that the target is read from, "all" for the
-                states of the whole prompt.
-            confine: whether paths stay in the box spanned by the prompt and its references, feature by feature.
-            spans: pieces of the prompt whose sums to show, by name; in addition to sentences, messages and documents.
-            documents: the documents of a chat whose template takes them.
+            asking: what of the answer is explained, such as `Asking(each=True)` for a row of each token.
             seed: the random seed.
-            prepare: how to speed up the network, as for `ig2.wrap`: for example `ig2.Preparation(precision="bfloat16")`.
-            reuse_prefix: for a causal model, whether to run the tokens before the first that moves only once, if they are at
-                least a quarter of the prompt, and reuse their keys and values at every point. The results are equal up to
-                rounding. `settings["prefix"]` is the number of these tokens.
             options: options of the method's call, such as `curves=True`.
 
         Returns:
@@ -325,48 +315,23 @@ class LanguageModel:
             InputError: if the prompt, the target or an option is not valid.
             ModelError: if the network cannot be run.
         """
-        asking = Asking(
-            generate=generate, each=each, at=at, ends=ends, output=output, position=position, confine=confine, spans=spans,
-            documents=documents, prepare=prepare, reuse_prefix=reuse_prefix,
-        )  # fmt: skip
-        question = Question(target, against, options.pop("references", rather_than), seed=seed)
-        call = pose(self, question, method or self.default_method, prompt, asking)
-        return Explanation(call(**options), call.prompt)
+        rather_than = options.pop("references", rather_than)
+        return self.pose(prompt, target, against, rather_than, method, asking=asking, seed=seed).explain(**options)
 
-    def estimate(
+    def pose(
         self,
         prompt: Any,
-        target: Any = None,
+        target: str | Sequence[int] | None = None,
         against: Any = "auto",
         rather_than: Any = None,
         method: Method | None = None,
         *,
-        batch_size: int | Literal["auto"] = "auto",
-        **options: Any,
-    ) -> Cost:
-        """Estimate the seconds, batch size and bytes that `explain` would need with these arguments, from a few passes.
-
-        Args:
-            prompt: as for `explain`, likewise below.
-            target: what is explained.
-            against: the outcome to subtract.
-            rather_than: the reference prompt.
-            method: the method.
-            batch_size: the number of points in each batch.
-            options: as for `explain`, except those of the method's call.
-
-        Raises:
-            InputError: in the cases of `explain`, and for a method without a path.
-        """
-        question = Question(target, against, rather_than)
-        call = pose(self, question, method or self.default_method, prompt, Asking(**options))
-        if not isinstance(call.method, PathMethod):
-            raise InputError(
-                f"{type(call.method).__name__} follows no path, and has no estimate: explain a shorter prompt first"
-            )
-        return call.method.estimate(
-            call.model, call.x, call.references, target=call.target, against=call.against, batch_size=batch_size
-        )
+        asking: Asking | None = None,
+        seed: int = 0,
+    ) -> PromptCall:
+        """Return the call that `explain` makes of these arguments: its `cost()` is known before its `explain()`."""
+        question = Question(target, against, rather_than, seed=seed)
+        return pose(self, question, method or self.default_method, prompt, asking or self.default_asking)
 
     @property
     def default_references(self) -> TextReferences:

@@ -95,6 +95,7 @@ class Continuations(Outcomes):
         output: "log-probability", its exponential "probability", or, for single tokens, "logit".
         position: "last" for the states that the first continuation is read from, "all" for those of the whole prompt.
         at: for a masked model, the positions of the masks.
+        each: whether each token of the only continuation is an outcome of its own, as the steps of a generation are.
     """
 
     kind: Kind
@@ -102,6 +103,7 @@ class Continuations(Outcomes):
     output: OutputKind = "log-probability"
     position: Position = "last"
     at: tuple[int, ...] = ()
+    each: bool = False
 
     def read(self, net: Any, call: dict[str, Any], step: Tensor) -> tuple[Tensor, Tensor | None]:
         readings: dict[tuple[int, ...], Reading] = {}
@@ -114,29 +116,11 @@ class Continuations(Outcomes):
             scores.append(_score_tokens(readings[shown].logits, ids, self.output))
         first = next(iter(readings.values()))
         state = first.hidden if self.position == "all" else first.states
-        table = torch.stack([each.sum(dim=1) for each in scores], dim=1)
+        if self.each and self.position == "last":
+            step = step.to(state.device)  # of a model on several devices that of its last layer
+            state = state[torch.arange(len(step), device=step.device), step]
+        table = scores[0] if self.each else torch.stack([tokens.sum(dim=1) for tokens in scores], dim=1)
         return table.exp() if self.output == "probability" else table, state
-
-
-@dataclass(frozen=True)
-class Steps(Outcomes):
-    """log p(cₜ | prompt, c₁ … cₜ₋₁) of each token of one continuation: an outcome for each step of a generation.
-
-    The arguments are those of `Continuations`, with the tokens of one continuation.
-    """
-
-    kind: Kind
-    ids: tuple[int, ...]
-    output: OutputKind = "log-probability"
-    position: Position = "last"
-
-    def read(self, net: Any, call: dict[str, Any], step: Tensor) -> tuple[Tensor, Tensor | None]:
-        reading = read_tokens(net, self.kind, self.ids, (), call)
-        scores = _score_tokens(reading.logits, self.ids, self.output)
-        step = step.to(reading.states.device)  # of a model on several devices that of its last layer
-        rows = torch.arange(len(step), device=step.device)
-        state = reading.hidden if self.position == "all" else reading.states[rows, step]
-        return scores.exp() if self.output == "probability" else scores, state
 
 
 def _score_tokens(logits: Tensor, ids: Sequence[int], output: OutputKind) -> Tensor:

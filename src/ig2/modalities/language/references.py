@@ -48,7 +48,7 @@ class TextReferences(ABC):
 
 
 @dataclass(frozen=True)
-class Pairs(TextReferences):
+class MinimalPairs(TextReferences):
     """Minimal pairs: "why this, rather than what the model says of that prompt?"
 
     The words of each pair are aligned with the prompt's, see `align`; only those that differ move. A word of
@@ -65,7 +65,7 @@ class Pairs(TextReferences):
 
     def __init__(self, *prompts: Any) -> None:
         if not prompts:
-            raise InputError("Pairs needs at least one prompt to pair with")
+            raise InputError("MinimalPairs needs at least one prompt to pair with")
         object.__setattr__(self, "prompts", prompts)
 
     def draw(self, lm: LanguageModel, prompt: Prompt) -> Drawn:
@@ -230,9 +230,9 @@ def as_text_references(wanted: object) -> TextReferences:
         return wanted
     is_chat = isinstance(wanted, list) and bool(wanted) and all(isinstance(item, dict) for item in wanted)
     if isinstance(wanted, (str, tuple)) or is_chat:
-        return Pairs(wanted)
+        return MinimalPairs(wanted)
     if isinstance(wanted, list) and wanted:
-        return Pairs(*wanted)
+        return MinimalPairs(*wanted)
     raise InputError(
         f"rather_than must be a prompt, a list of prompts, or a strategy such as ig2.modalities.language.LikelyWords(), got "
         f"{describe(wanted)}"
