@@ -96,6 +96,11 @@ def test_a_kind_of_data_is_read_and_contrasted_by_a_few_lines(tmp_path) -> None:
     refuses(InputError, "points have no units", lambda: bare.number_units(batch))
 
 
+def test_whatever_a_broken_file_raises_names_the_sample(tmp_path: Path) -> None:
+    mine = PointSubject("points", ig2.wrap(nn.Linear(2, 2).eval()), None)
+    refuses(InputError, "bad cannot be read: ValueError", lambda: mine.read([Sample(["x"], "bad")]))
+
+
 def test_rows_are_read_from_samples_of_a_source_too() -> None:
     table = modalities.table.subject(nn.Linear(1, 2), ["age"], ["old", "young"])
     assert table.read([Sample({"age": 3}, "p7", "old")]).cells == (("3",),)

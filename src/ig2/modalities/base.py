@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
@@ -20,7 +19,7 @@ from ig2._engine.session import Kept
 from ig2._engine.task import scores
 from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
-from ig2.errors import InputError, describe, quote_names
+from ig2.errors import IG2Error, InputError, describe, quote_names, reason
 from ig2.methods import IG2, Method
 from ig2.modalities.modality import Modality
 from ig2.modalities.samples import Sample
@@ -79,7 +78,7 @@ class Batch:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Subject(ABC):
+class Subject:
     """A model together with the kind of data it takes."""
 
     modality: ClassVar[Modality]  # the kind of data
@@ -163,7 +162,7 @@ class Subject(ABC):
         samples = [self._name_sample(source, number) for number, source in enumerate(self._list(sources), start=1)]
         if not samples:
             raise InputError(f"no {self.modality.nouns} were given")
-        tensors = torch.stack([self.read_sample(sample) for sample in samples])
+        tensors = torch.stack([self._read_sample(sample) for sample in samples])
         units = None if self.units is None else (self.units,) * len(samples)
         labels = tuple(sample.label for sample in samples)
         return Batch(tuple(str(sample.name) for sample in samples), tensors, units, labels=labels)
@@ -175,6 +174,14 @@ class Subject(ABC):
             InputError: if it cannot be read; the message names it.
         """
         raise NotImplementedError
+
+    def _read_sample(self, sample: Sample) -> Tensor:
+        try:
+            return self.read_sample(sample)
+        except (IG2Error, NotImplementedError):
+            raise
+        except Exception as error:  # whatever a broken file raises
+            raise InputError(f"{sample.name} cannot be read: {reason(error)}") from error
 
     def _list(self, sources: Any) -> Sequence[Any]:
         return sources if isinstance(sources, (list, tuple)) else [sources]
@@ -215,9 +222,11 @@ class Subject(ABC):
         """
         return self.names(batch).sum_units(values)
 
-    @abstractmethod
     def view(self, batch: Batch, row: int) -> View:
-        """Return how one sample of a batch is shown."""
+        """Return how one sample of a batch is shown, by default as `view_sample` shows its point."""
+        shown = self.view_sample(batch.attributed[row])
+        assert shown is not None, f"{type(self).__name__} has neither view nor view_sample"
+        return shown
 
     def describe_view(self) -> dict[str, Any]:
         """Return what a store keeps, so that its rows can be shown without the model."""

@@ -78,9 +78,6 @@ class ImageSubject(Subject):
         pixels = (sample.detach().cpu().double() * 255).round().clamp(0, 255).to(torch.uint8)
         return pixels.expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
 
-    def view(self, batch: Batch, row: int) -> Picture:
-        return self.view_sample(batch.attributed[row])
-
     def view_sample(self, sample: Tensor) -> Picture:
         return Picture(self.picture(sample))
 

@@ -131,9 +131,6 @@ class SignalSubject(Subject):
 
     # -- views ---------------------------------------------------------------------------------------------------------
 
-    def view(self, batch: Batch, row: int) -> Curve:
-        return self.view_sample(batch.attributed[row])
-
     def view_sample(self, sample: Tensor) -> Curve:
         return Curve.bin(self._order(sample.detach().cpu().double()).numpy(), self.channels, self.rate)
 
