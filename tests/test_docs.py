@@ -60,7 +60,6 @@ MODULES = (
 INTERNAL = {
     "ig2.modalities.image.photos.Normalise",
     "ig2.modalities.text.sentences.FromEmbeddings",
-    "ig2.modalities.table.rows.Standardise",
 }
 
 

@@ -44,13 +44,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def people(space: modalities.table.rows.Space = "standard", **options: Any) -> TableSubject:
+def people(**options: Any) -> TableSubject:
     """A network that has learnt the answers of the six rows."""
     columns = modalities.table.infer_columns(FRAME, leave_out=["answer"])
     net = net_of(8)
     features = modalities.table.subject(net, columns).read(FRAME).x
     training.fit(net, [features], torch.tensor(FRAME["answer"]), nn.functional.cross_entropy, epochs=100, rate=2e-2)
-    return modalities.table.subject(net, columns, ["no", "yes"], space=space, rows=FRAME, **options)
+    return modalities.table.subject(net, columns, ["no", "yes"], rows=FRAME, **options)
 
 
 def test_references_are_chosen_in_inference_mode_as_outside() -> None:
@@ -134,18 +134,6 @@ def test_columns_are_summed_to_one_number_each() -> None:
         mine.scores(batch, a, torch.zeros(6, 9))
 
 
-def test_straight_paths_do_not_depend_on_the_units_and_gradpath_does() -> None:
-    standard, raw = people(), people("raw")
-    one, two = standard.read(FRAME), raw.read(FRAME)
-    assert two.x[0, :2].tolist() == [31, 32_000]
-    assert torch.allclose(standard.predict(one), raw.predict(two), atol=1e-4)
-    assert raw.cells(two.x[0]) == standard.cells(one.x[0])
-    straight = [ig2.ExpectedIG(steps=20)(s.model, b.x, 0, s.read(FRAME[3:]).x) for s, b in ((standard, one), (raw, two))]
-    assert torch.allclose(straight[0].values, straight[1].values, atol=1e-4)
-    grown = [ig2.IG2(steps=20)(s.model, b.x, 0, s.read(FRAME[3:]).x) for s, b in ((standard, one), (raw, two))]
-    assert not torch.allclose(grown[0].values, grown[1].values, atol=1e-1)
-
-
 def test_embedded_categories_are_moved_in_the_networks_own_table() -> None:
     with training.local_seed(0):
         table = nn.Embedding(3, 4)
@@ -172,12 +160,11 @@ class WithCodes(nn.Module):
         return self.rest(torch.cat([features, self.plan(codes[:, 0])], dim=1))
 
 
-@pytest.mark.parametrize("space", ["standard", "raw"])
-def test_fixed_categories_come_along_and_are_not_attributed(space: modalities.table.rows.Space) -> None:
+def test_fixed_categories_come_along_and_are_not_attributed() -> None:
     with training.local_seed(0):
         net = WithCodes().eval()
     columns = [Number("age", 40, 10), Category("plan", ("a", "b", "c"), fixed=True), Number("income", 50_000, 20_000)]
-    mine = modalities.table.subject(net, columns, ["no", "yes"], space=space, rows=FRAME)
+    mine = modalities.table.subject(net, columns, ["no", "yes"], rows=FRAME)
     batch = mine.read(FRAME)
     _, codes = batch.x
     assert isinstance(codes, Fixed)
@@ -195,8 +182,7 @@ def test_fixed_categories_come_along_and_are_not_attributed(space: modalities.ta
         for row in range(6):
             samples = chosen.tensors[0][row][: len(chosen.names[row])]
             beside = codes.value[row].expand(len(samples), -1)
-            prepared = (samples, beside) if space == "standard" else mine.model.preprocess(samples, beside)
-            said = net(*prepared).argmax(dim=1)
+            said = net(samples, beside).argmax(dim=1)
             assert [mine.label(i) for i in said.tolist()] == list(chosen.labels[row])
             assert 0 not in said
 
@@ -330,7 +316,6 @@ def test_wrong_columns_are_named() -> None:
         (lambda: Category("a", ("x", "y"), nn.Embedding(3, 2)), "2 values and an embedding of 3"),
         (lambda: modalities.table.subject(net_of(1), []), "Number and Category"),
         (lambda: modalities.table.subject(net_of(1), [Category("a", ("x",), fixed=True)]), "every column is fixed"),
-        (lambda: modalities.table.subject(net_of(1), ["a"], space="log"), "'standard' or 'raw'"),  # type: ignore[arg-type]
         (lambda: modalities.table.infer_columns(FRAME, fixed=["town"]), "no column 'town'"),
         (lambda: modalities.table.load("titanic"), "breast-cancer, wine, iris, diabetes"),
         (lambda: modalities.table.subject(net_of(1), ["a"]).pool(), "comes with no rows"),

@@ -115,7 +115,7 @@ def load_network(spec: str, *, trust: bool = False) -> Any:
         raise InputError(f"a model is named by a string, got {describe(spec)}")
     source = spec.partition(":")[0]
     if spec in MODELS:
-        return MODELS.load(spec, Subject)
+        return MODELS[spec]()
     for modality in list_modalities():
         if source in modality.libraries:
             return modality.load(spec)

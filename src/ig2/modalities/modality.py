@@ -19,6 +19,7 @@ from ig2._utils.files import list_folder
 from ig2._utils.registry import Registry
 from ig2._utils.suggestions import suggest
 from ig2.errors import InputError, describe
+from ig2.modalities.models import MODELS
 from ig2.modalities.samples import Sample, SampleList, name_files
 from ig2.views import Bars, Numbers, Picture, View, Words
 
@@ -47,6 +48,8 @@ class Modality:
     """How samples are shown."""
     maker: ClassVar[str]
     """The function that makes a subject of a network, such as "mypackage.clouds.subject"."""
+    built_in: ClassVar[str | None] = None
+    """The name of the model that `load` returns by default."""
     libraries: ClassVar[tuple[str, ...]] = ()
     """The packages whose models `load` takes by name, as in "timm:resnet50"."""
     settings: ClassVar[tuple[str, ...]] = ()
@@ -79,15 +82,38 @@ class Modality:
     # -- models --------------------------------------------------------------------------------------------------------
 
     def load(self, name: str | None = None) -> Subject:
-        """Load a model of one of its `libraries` by name, by default the one that is built in.
+        """Load a model by name, by default the one that is built in.
+
+        Args:
+            name: a registered name, such as "questions", or one of its `libraries`, such as "timm:resnet50".
 
         Raises:
-            InputError: if there is none.
+            InputError: if there is none, or it is of another kind of data.
         """
-        raise InputError(
-            f"no model for {self.nouns} is built in: name a function that returns a subject, made with {self.maker}(...), as "
-            "--model module:function"
-        )
+        name = self.built_in if name is None else name
+        if name is None:
+            raise InputError(
+                f"no model for {self.nouns} is built in: name a function that returns a subject, made with {self.maker}(...), "
+                "as --model module:function"
+            )
+        if name in MODELS:
+            subject: Subject = MODELS[name]()
+            if subject.modality.name != self.name:
+                raise InputError(f"{name} explains {subject.modality.nouns}, and these are {self.nouns}: name another model")
+            return subject
+        source, _, inside = name.partition(":")
+        if inside and source in self.libraries:
+            return self.load_from(source, inside)
+        others = "".join(f", or {library}:NAME" for library in self.libraries)
+        raise InputError(f"no model for {self.nouns} is called {describe(name)}{suggest(name, MODELS, 3)}{others}")
+
+    def load_from(self, library: str, name: str) -> Subject:
+        """Load a model of one of its `libraries`.
+
+        Raises:
+            InputError: if there is none of this name.
+        """
+        raise NotImplementedError
 
     def wrap(self, net: Any, name: str, settings: Mapping[str, Any], source: Path | None = None) -> tuple[Subject, str]:
         """Make a subject of a bare network.

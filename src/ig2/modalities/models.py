@@ -4,30 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from ig2._utils.registry import Registry
-from ig2.errors import InputError
 
-AnySubject = TypeVar("AnySubject")
-
-
-class ModelRegistry(Registry):
-    """Functions without arguments that return a subject, by name."""
-
-    def load(self, name: str, kind: type[AnySubject]) -> AnySubject:
-        """Return the subject of this name.
-
-        Raises:
-            InputError: if there is none, or it is of another kind.
-        """
-        subject = self[name]()
-        if not isinstance(subject, kind):
-            raise InputError(f"{name} is a {type(subject).__name__}, expected a {kind.__name__}: load it with its own adapter")
-        return subject
-
-
-MODELS = ModelRegistry(
+MODELS = Registry(
     "ig2.models",
     "model",
     built_in={

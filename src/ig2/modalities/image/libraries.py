@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -13,8 +13,10 @@ from ig2._utils.suggestions import suggest
 from ig2._utils.training import local_seed
 from ig2._utils.unpickling import weights_only
 from ig2.errors import IG2Error, InputError, describe, import_extra, reason
+from ig2.modalities.image.modality import IMAGES
 from ig2.modalities.image.photos import ImageSubject, subject
 from ig2.modalities.image.reading import Framing, crop_strip
+from ig2.modalities.modality import Modality
 from ig2.modalities.models import MODELS
 
 
@@ -33,7 +35,7 @@ def load(model: str | nn.Module = "efficientnet-lite0", *, pretrained: bool = Tr
     if not isinstance(model, str) or not model.strip():
         raise InputError(f"model must be a name or a torch module, got {describe(model)}")
     if model in MODELS:
-        return MODELS.load(model, ImageSubject)
+        return cast(ImageSubject, Modality.load(IMAGES, model))
     source, _, name = model.partition(":")
     if name and source in SOURCES:
         return SOURCES[source](name, pretrained)

@@ -29,6 +29,7 @@ class Images(Modality):
     in_rows = True
     can_edit = True
     maker = "ig2.modalities.image.subject"
+    built_in = "efficientnet-lite0"
     libraries = ("torchvision", "timm")
     settings = ("size", "bounds", "mean", "std", "classes")
     has_places = True
@@ -40,10 +41,10 @@ class Images(Modality):
         ("view.framing.interpolation", is_text, "a text"),
     )
 
-    def load(self, name: str | None = None) -> ImageSubject:
+    def load(self, name: str | None = None) -> Subject:
         from ig2.modalities.image.libraries import load
 
-        return load() if name is None else load(name)
+        return super().load() if name is None else load(name)
 
     def wrap(self, net: Any, name: str, settings: Mapping[str, Any], source: Path | None = None) -> tuple[ImageSubject, str]:
         import torch

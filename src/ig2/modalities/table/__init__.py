@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from ig2.modalities.table import estimators
     from ig2.modalities.table.cells import read_frame
     from ig2.modalities.table.columns import Category, Column, Number, infer_columns
-    from ig2.modalities.table.rows import TableSubject, load, subject
+    from ig2.modalities.table.modality import load
+    from ig2.modalities.table.rows import TableSubject, subject
 else:
     __getattr__, __dir__ = attach(
         __name__,
@@ -16,7 +17,8 @@ else:
             "": ["estimators"],
             "cells": ["read_frame"],
             "columns": ["Category", "Column", "Number", "infer_columns"],
-            "rows": ["TableSubject", "load", "subject"],
+            "modality": ["load"],
+            "rows": ["TableSubject", "subject"],
         },
     )
 

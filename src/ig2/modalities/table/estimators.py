@@ -150,7 +150,7 @@ def subject(
         classes = list(map(str, getattr(estimator, "classes_", ()))) or None
     outputs: Outputs = "classes" if has_classes else "numbers"
     model = wrap(predictor.predict_proba if has_classes else predictor.predict, numpy=True, prepare=False)
-    return EstimatorSubject(name or _name(estimator), model, classes, columns, "raw", outputs=outputs, samples=rows)
+    return EstimatorSubject(name or _name(estimator), model, classes, columns, outputs=outputs, samples=rows)
 
 
 def load(path: str | PathLike[str], *, trust: bool = False) -> Any:

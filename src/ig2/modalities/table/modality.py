@@ -26,6 +26,7 @@ class Tables(Modality):
     nouns = "rows of a table"
     shows = Bars
     maker = "ig2.modalities.table.subject"
+    built_in = "breast-cancer"
     settings = ("classes",)
     takes_estimators = True
     most_files = 1
@@ -36,11 +37,6 @@ class Tables(Modality):
     reads_ahead = False  # a frame for all rows of a batch
     batch = 128
     keeps = "units"
-
-    def load(self, name: str | None = None) -> TableSubject:
-        from ig2.modalities.table.rows import load
-
-        return load() if name is None else load(name)
 
     def wrap(self, net: Any, name: str, settings: Mapping[str, Any], source: Path | None = None) -> tuple[TableSubject, str]:
         import torch
@@ -117,3 +113,4 @@ def _list_rows(subject: Subject, source: Path, choose: Callable[[int], Sequence[
 
 
 TABLES = Tables()
+load = TABLES.load

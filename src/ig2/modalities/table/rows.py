@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from ig2._engine.inputs import Fixed
 from ig2._utils.suggestions import suggest
@@ -24,30 +22,11 @@ from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
 from ig2.modalities.base import Batch, Outputs, Subject, extract_tensor, make_model, unwrap
 from ig2.modalities.modality import Modality
-from ig2.modalities.models import MODELS
 from ig2.modalities.samples import MismatchError
 from ig2.modalities.table.cells import as_cell, as_text, check_unique, parse_numbers, read_frame
 from ig2.modalities.table.columns import Category, Column, Number, parse_codes
 from ig2.modalities.table.modality import TABLES
 from ig2.views import Bars
-
-Space = Literal["standard", "raw"]
-
-
-class Standardise(nn.Module):
-    """Standardise each feature, (x − mean) / std; fixed inputs are passed on."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, mean: Tensor, std: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("mean", mean)
-        self.register_buffer("std", std)
-
-    def forward(self, features: Tensor, *fixed: Any) -> Any:
-        features = (features - self.mean) / self.std
-        return (features, *fixed) if fixed else features
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,7 +34,6 @@ class TableSubject(Subject):
     """A network on rows of a table, with the columns it takes."""
 
     columns: tuple[Column, ...]
-    space: Space = "standard"
     modality: ClassVar[Modality] = TABLES
     dtype: ClassVar[torch.dtype] = torch.float32  # of the features
 
@@ -102,7 +80,7 @@ class TableSubject(Subject):
             series = frame[column.name]
             if isinstance(column, Number):
                 numbers = parse_numbers(series, column.name)
-                features.append(torch.tensor(self._encode(column, numbers), dtype=self.dtype)[:, None])
+                features.append(torch.tensor((numbers - column.mean) / column.std, dtype=self.dtype)[:, None])
             else:
                 chosen = parse_codes(series, column)
                 if column.fixed:
@@ -120,15 +98,12 @@ class TableSubject(Subject):
             tuple(tuple(column[i] for column in cells) for i in range(len(frame))),
         )
 
-    def _encode(self, column: Number, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        return (numbers - column.mean) / column.std if self.space == "standard" else numbers
-
     def cells(self, sample: Tensor) -> tuple[str, ...]:
         """Return one sample of the data space in the rows' units: each attributed column's number or nearest category."""
         texts = []
         for column, piece in zip(self.attributed, torch.split(sample.detach().cpu(), self.widths), strict=True):
             if isinstance(column, Number):
-                number = float(piece) * column.std + column.mean if self.space == "standard" else float(piece)
+                number = float(piece) * column.std + column.mean
                 texts.append(as_text(float(f"{number:.4g}")))  # 32000, where 4g alone says 3.2e+04
             else:
                 texts.append(column.texts[int(torch.linalg.vector_norm(column.table - piece, dim=1).argmin())])
@@ -162,7 +137,6 @@ def subject(
     columns: Sequence[Column | str],
     classes: Sequence[str] | None = None,
     *,
-    space: Space = "standard",
     name: str | None = None,
     outputs: Outputs = "classes",
     rows: Any = None,
@@ -175,8 +149,6 @@ def subject(
             `ig2.wrap` made of it, with another representation or output.
         columns: `Number`s and `Category`s, as returned by `infer_columns`; a bare name is a number that is not standardised.
         classes: names of the outputs.
-        space: the units in which paths move. `"standard"`: each column's standard deviation, as GradPath needs. `"raw"`: the
-            rows' units, with standardisation inside the model.
         name: the name to show; by default the network's class.
         outputs: the kind of outputs: mutually exclusive `"classes"`, independent `"labels"`, or plain `"numbers"`.
         rows: the default rows to choose references from.
@@ -184,35 +156,14 @@ def subject(
     known = tuple(Number(column) if isinstance(column, str) else column for column in columns)
     if not known or not all(isinstance(column, (Number, Category)) for column in known):
         raise InputError(f"columns must be a list of Number and Category, got {describe(columns)}")
-    if space not in ("standard", "raw"):
-        raise InputError(f"space={space!r} is unknown: use 'standard' or 'raw'")
-    moving = [column for column in known if not column.fixed]
-    if not moving:
+    if all(column.fixed for column in known):
         raise InputError("every column is fixed: nothing is left to attribute")
-    standardise = None
-    if space == "raw":
-        scales = [[(c.mean, c.std)] if isinstance(c, Number) else [(0.0, 1.0)] * c.width for c in moving]
-        mean, std = torch.tensor([pair for column in scales for pair in column]).unbind(dim=1)
-        standardise = Standardise(mean.clone(), std.clone()).eval()
-    model = make_model(net, standardise)
+    model = make_model(net)
     return TableSubject(
         name or type(model.net).__name__,
         model,
         classes,
         known,
-        space,
         outputs=outputs,
         samples=rows,
     )
-
-
-def load(model: str = "breast-cancer") -> TableSubject:
-    """Load a table model by name.
-
-    Args:
-        model: a registered name; the demo provides the classifiers `"breast-cancer"`, `"wine"` and `"iris"`, and `"diabetes"`,
-            which predicts a number. Each is trained on one of scikit-learn's tables on first use.
-    """
-    if model in MODELS:
-        return MODELS.load(model, TableSubject)
-    raise InputError(f"no table model is called {describe(model)}: use one of {', '.join(MODELS)}")

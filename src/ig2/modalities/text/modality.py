@@ -28,6 +28,7 @@ class Texts(Modality):
     nouns = "texts"
     shows = Words
     maker = "ig2.modalities.text.from_parts"
+    built_in = "questions"
     libraries = ("transformers",)
     suffixes = (".txt",)
     has_many = True
@@ -37,10 +38,10 @@ class Texts(Modality):
     batch = 32
     keeps = "units"
 
-    def load(self, name: str | None = None) -> TextSubject:
-        from ig2.modalities.text.sentences import load
+    def load_from(self, library: str, name: str) -> TextSubject:
+        from ig2.modalities.text.transformers import load_transformers
 
-        return load() if name is None else load(name)
+        return load_transformers(name)
 
     def open(
         self,
@@ -104,3 +105,4 @@ def split_lines(content: bytes, name: str) -> list[str]:
 
 
 TEXTS = Texts()
+load = TEXTS.load

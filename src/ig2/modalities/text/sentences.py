@@ -19,7 +19,6 @@ from ig2._engine.session import open_session
 from ig2.errors import InputError, ModelError, describe
 from ig2.modalities.base import Batch, Outputs, Subject, unwrap
 from ig2.modalities.modality import Modality
-from ig2.modalities.models import MODELS
 from ig2.modalities.text.modality import TEXTS
 from ig2.modalities.text.words import Tokens, find_words
 from ig2.model import Layer, Model, as_model
@@ -270,20 +269,3 @@ def move_ids(embedding: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor
     if not isinstance(embedding, nn.Module):
         return embedding
     return lambda ids: embedding(ids.to(find_device(embedding)))
-
-
-def load(model: str = "questions") -> TextSubject:
-    """Load a text classifier by name.
-
-    Args:
-        model: `"questions"`, which distinguishes six kinds of question and is trained on first use; or `"transformers:NAME"`,
-            a sequence classifier of Hugging Face in its cache, in a folder, or on the network.
-    """
-    source, _, name = model.partition(":") if isinstance(model, str) else ("", "", "")
-    if model in MODELS:
-        return MODELS.load(model, TextSubject)
-    if name and source in TEXTS.libraries:
-        from ig2.modalities.text.transformers import load_transformers
-
-        return load_transformers(name)
-    raise InputError(f"no text classifier is called {describe(model)}: use 'questions' or 'transformers:NAME'")
