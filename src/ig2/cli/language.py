@@ -73,7 +73,7 @@ def run(options: ExplainOptions) -> None:
             curves=method.follows_paths,
             per_reference=method.follows_paths and method.needs_references,
         )
-        likely = model.predict(prompt, LIKELY) if model.kind in ("causal", "masked", "encoder-decoder") else []
+        likely = model.predict(prompt, LIKELY) if model.predicts_tokens else []
         watch("pictures")
         explanation.plot(draft / PICTURE)
         explanation.attribution.save(draft / numbers)

@@ -2,30 +2,58 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from ig2._utils.suggestions import ChoiceError, suggest
-from ig2.errors import IG2Warning, InputError, describe
+from ig2._utils.suggestions import ChoiceError
+from ig2.errors import InputError, describe
 from ig2.methods import Method
-from ig2.modalities.base import extract_tensor
-from ig2.modalities.language import LanguageModel, OtherPrompts, TextReferences
-from ig2.modalities.language.asking import TOKENS
+from ig2.modalities.base import Batch, extract_tensor
+from ig2.modalities.language import LanguageModel, OtherPrompts, Prompt, TextReferences
 from ig2.modalities.modality import Modality
-from ig2.modalities.text.modality import TEXTS
-from ig2.model import Preparation, wrap
+from ig2.modalities.text.modality import TEXTS, Texts
+from ig2.model import Model, Preparation, wrap
 from ig2.question import COUNT, Question
-from ig2.runs.plan import REFERENCE_VALUES, Finish, Loaded, Plan, Row, Storing, describe_failure, list_own_columns
-from ig2.runs.sources import Source, find_source, split_label
+from ig2.runs.plan import REFERENCE_VALUES, Finish, Plan, Row, Storing, list_own_columns
+from ig2.runs.sources import Source, find_source
 
 QUESTION_COLUMNS = ("target", "against", "rather_than")  # columns of a row that say what is asked of its prompt
 PROMPT = "prompt"
+
+
+class Prompts(Texts):
+    """Prompts, with what their rows ask of them."""
+
+    batch = 1  # each has its own length
+
+    def __init__(self, label: str | None) -> None:
+        self.label = label  # the column of the answers, which is no prompt
+
+    def extract(self, content: Any, column: str | None = None) -> dict[str, Any]:
+        """Return the prompt of a row, and the parts of the question that the row has."""
+        if isinstance(content, tuple) and content:
+            content = content[0]  # a data set's (sample, label)
+        if not isinstance(content, Mapping):
+            return {PROMPT: content}
+        asked = {name: content[name] for name in QUESTION_COLUMNS if content.get(name) not in (None, "")}
+        column = column or (PROMPT if PROMPT in content else None)
+        if column is not None:
+            return {PROMPT: content[self.find_column(content, column)], **asked}
+        rest = {name: cell for name, cell in content.items() if name not in (*QUESTION_COLUMNS, self.label)}
+        return {PROMPT: super().extract(rest), **asked}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PromptBatch(Batch):
+    """One prompt, with what its row asks of it."""
+
+    prompt: Prompt
+    asked: dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -33,68 +61,31 @@ class PromptPlan(Plan):
     """The plan of a run over prompts."""
 
     lm: LanguageModel
-    _known: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def modality(self) -> Modality:
+        return Prompts(getattr(self.source, "label", None))
 
     @property
     def prepare(self) -> bool | Preparation:
         """How the network is sped up."""
         return self.lm.prepare
 
-    @property
-    def modality(self) -> Modality:
-        return TEXTS
-
-    def read(self, items: list[Any]) -> Loaded:
-        loaded = Loaded(items, [None] * len(items), [item.label for item in items], {}, None)
-        for place, item in enumerate(items):
-            try:
-                content = self.source.load(item.content)
-                loaded.inputs[place] = self._find_question(content)
-                if loaded.labels[place] is None and isinstance(content, tuple):
-                    loaded.labels[place] = split_label(content)
-            except Exception as error:  # whatever a broken file or the user's data set raises
-                loaded.failures[place] = describe_failure(error)
-        return loaded
-
-    def _find_question(self, content: Any) -> dict[str, Any]:
-        """Return the prompt and the question of its row; the run's questions apply to rows without one."""
+    def _read(self, ids: list[str], inputs: list[Any]) -> Batch:
+        if len(inputs) > 1:
+            raise InputError("prompts are explained one by one")
         asked = self.question
         defaults = {"target": asked.target, "against": asked.against, "rather_than": asked.references}
-        if isinstance(content, tuple) and content:
-            content = content[0]  # a data set's (sample, label)
-        if not isinstance(content, Mapping):
-            return {"prompt": content, **defaults}
-        overrides = {name: content[name] for name in QUESTION_COLUMNS if content.get(name) not in (None, "")}
-        column = self.column or (PROMPT if PROMPT in content else None)
-        if column is None:
-            label = getattr(self.source, "label", None)
-            rest = {name: cell for name, cell in content.items() if name not in (*QUESTION_COLUMNS, label)}
-            return {"prompt": TEXTS.extract(rest), **defaults, **overrides}
-        if column not in content:
-            raise InputError(f"there is no column {column!r}{suggest(column, map(str, content), choice='it has')}")
-        return {"prompt": content[column], **defaults, **overrides}
+        question = {**defaults, **inputs[0]}
+        prompt = self.lm.read(question.pop(PROMPT))
+        return PromptBatch(tuple(ids), None, (prompt.words,), prompt=prompt, asked=question)
 
-    def explain(self, loaded: Loaded, quiet: bool = True) -> Finish:
-        parts: list[tuple[list[int], Finish]] = []
-        with warnings.catch_warnings():
-            if quiet:
-                warnings.simplefilter("ignore", IG2Warning)
-            for place, question in enumerate(loaded.inputs):
-                if place in loaded.failures:
-                    continue
-                try:
-                    parts.append(([place], partial(list, [self._explain_prompt(question)])))
-                except Exception as error:  # of one prompt of many, which must not end the run
-                    loaded.failures[place] = describe_failure(error)
-        return partial(self._finish, loaded, parts)
-
-    def _explain_prompt(self, question: dict[str, Any]) -> Row:
-        prompt = self.lm.read(question["prompt"])
-        make: Any = self.method
-        method = make if isinstance(make, Method) else make(self.lm, prompt)
-        explanation = self.lm.explain(
-            **question, method=method, seed=self.question.seed, per_reference=self.storing.per_reference
-        )
+    def _explain(self, batch: Batch, model: Model) -> Finish:
+        assert isinstance(batch, PromptBatch)
+        prompt, make = batch.prompt, self.method
+        method = make if isinstance(make, Method) else make(self.lm, prompt)  # type: ignore[arg-type]
+        call = self.lm.pose(prompt, **batch.asked, method=method, seed=self.question.seed)
+        explanation = call.explain(per_reference=self.storing.per_reference)
         attribution = explanation.attribution.to("cpu")
         row: Row = {
             "target": int(attribution.target[0]),
@@ -104,16 +95,16 @@ class PromptPlan(Plan):
             "units": list(prompt.words),
         }
         assert attribution.names is not None
-        if self.lm.kind in TOKENS:
+        if self.lm.predicts_tokens:
             row["prediction_name"] = repr(self.lm.predict(prompt, 1)[0][0])
-        elif question["target"] is None:  # then what is explained is what is predicted
+        elif batch.asked["target"] is None:  # then what is explained is what is predicted
             row["prediction_name"] = attribution.names.name_output(row["target"])
         for name, column in {**attribution.numbers, **list_own_columns(attribution)}.items():
             cell = column[0]
             is_tensor = isinstance(cell, Tensor) and cell.ndim > 0
             row[name] = cell.float().numpy() if is_tensor else cell.item() if isinstance(cell, Tensor) else cell
         if self.storing.values == "none":
-            return row
+            return partial(list, [row])
         row["values"] = explanation.word_scores[0].astype(np.float32)
         if self.storing.per_reference:
             assert attribution.baseline_outputs is not None
@@ -124,11 +115,11 @@ class PromptPlan(Plan):
             row["reference_outputs"] = attribution.baseline_outputs[0].double().tolist()
             if attribution.trust is not None:
                 row["reference_trust"] = attribution.trust[0].double().tolist()
-        return row
+        return partial(list, [row])
 
     def _describe_label(self, label: Any) -> Row:
         """Return the expected continuation, in the form of predictions, so that the two can be compared."""
-        if label is None or self.lm.kind not in TOKENS:
+        if label is None or not self.lm.predicts_tokens:
             return super()._describe_label(label)
         return {"label_name": repr(str(label))}
 

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 # Of the tokens of a prompt, the share in front of the first that moves from which they are run once
 # and for all. Less saves less than the checks and another attention kernel may cost.
 WORTH_REUSING = 0.25
-TOKENS = ("causal", "masked", "encoder-decoder")  # models that predict tokens
 
 
 @dataclass(frozen=True)
@@ -285,7 +284,7 @@ def _find_outcome(lm: LanguageModel, prompt: Prompt, question: Question, asking:
         asking: what of the answer.
         pair: the only prompt that it is compared with, if there is one.
     """
-    if lm.kind not in TOKENS:
+    if not lm.predicts_tokens:
         reason = f"{lm.name} is a {lm.kind} model, which predicts no tokens"
         _refuse(reason, each=asking.each or None)
     if lm.kind != "token-classifier":

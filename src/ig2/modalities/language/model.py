@@ -12,7 +12,7 @@ from torch import Tensor
 from ig2._utils.checks import check_count
 from ig2.errors import InputError, describe
 from ig2.methods import DeepSHAP, Method
-from ig2.modalities.language.asking import TOKENS, Asking, PromptCall, pose
+from ig2.modalities.language.asking import Asking, PromptCall, pose
 from ig2.modalities.language.explanation import Explanation
 from ig2.modalities.language.outcomes import Kind, read_tokens
 from ig2.modalities.language.prompts import Prompt, check_text, cut_text, read_prompt
@@ -56,6 +56,11 @@ class LanguageModel:
         return self
 
     # -- tokens --------------------------------------------------------------------------------------------------------
+
+    @property
+    def predicts_tokens(self) -> bool:
+        """Whether it predicts tokens, and not labels or answers."""
+        return self.kind in ("causal", "masked", "encoder-decoder")
 
     @property
     def device(self) -> torch.device:
@@ -243,7 +248,7 @@ class LanguageModel:
         return places
 
     def _require_tokens(self, what: str) -> None:
-        if self.kind not in TOKENS:
+        if not self.predicts_tokens:
             raise InputError(f"{what} is for models that predict tokens, {self.name} is a {self.kind} model")
 
     # -- targets -------------------------------------------------------------------------------------------------------
