@@ -231,3 +231,18 @@ def test_a_folder_of_sounds_is_run(tmp_path: Path):
     assert sorted(store.ids) == ["0.wav", "1.wav", "2.wav", "bad.wav"] and store.failures == {"InputError": 1}
     alone = mine.explain(tmp_path / "in" / "1.wav", ig2.IntegratedGradients(4), references=0.0)
     np.testing.assert_allclose(store["1.wav"]["values"], alone.values[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(("steps", "intervals", "last"), [(100, 5, "8–10 s"), (105, 21, "10–10.5 s")])
+def test_stored_windows_are_shown_when_they_were(tmp_path: Path, steps: int, intervals: int, last: str):
+    """The last of them is shorter than the others where they do not divide the signal."""
+    net = made(lambda: nn.Sequential(nn.Flatten(), nn.Linear(2 * steps, 2))).eval()
+    heart = subject(net, steps, "CT", rate=10, channels={"left": "mV", "right": "mV"}, window=2)
+    x = data(2, 2, steps)
+    store = ig2.run(x, heart, ig2.IntegratedGradients(3), tmp_path / "store", values="units", references=0.0)
+    curve, scores = SIGNALS.show_row(store["0"], store.manifest)
+    assert (curve.channels, curve.seconds, scores.shape) == (("all channels",), steps / 10, (1, intervals))
+    assert heart.units[-1] == last == curve.name_moment(0, intervals - 1, intervals)
+    values = store["0"]["values"]
+    first = scores[0, : 20 * intervals // steps]
+    assert first.sum() == pytest.approx(values[0]) and scores[0, -1] == pytest.approx(values[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from os import PathLike
 from typing import Any
@@ -29,10 +30,15 @@ class Signals(Modality):
         ("view.steps", is_count, "a positive integer"),
         ("view.rate", or_null(is_positive), "a positive number or null"),
         ("view.channels", is_texts, "a list of texts"),
+        ("view.window", is_count, "a positive integer"),
     )
 
     def show_row(self, row: Mapping[str, Any], manifest: Mapping[str, Any]) -> tuple[Curve, Numbers]:
-        """Return a curve for each channel; values of windows are sums over all channels."""
+        """Return a curve for each channel; values of windows are sums over all channels.
+
+        Intervals of a curve are of one length: where the last window is shorter than the others, each is spread evenly over as
+        many intervals as it needs, which preserves sums.
+        """
         values, about = clean(row["values"]), manifest["view"]
         channels, steps, layout = tuple(map(str, about["channels"])), int(about["steps"]), about["layout"]
         ordered = order_channels(values, layout) if values.ndim == len(layout) else values
@@ -41,7 +47,12 @@ class Signals(Modality):
         if values.ndim == 2:  # as they are shown
             return Curve(channels, steps, about["rate"]), values
         single = channels if len(channels) == 1 else ("all channels",)
-        return Curve(single, steps, about["rate"]), values.reshape(1, -1)
+        window = int(about.get("window", 1))
+        interval = math.gcd(window, steps)
+        lengths = np.diff([*range(0, steps, window), steps]) // interval
+        if len(values) == len(lengths):
+            values = np.repeat(values / lengths, lengths)
+        return Curve(single, steps, about["rate"]), sum_bins(values.reshape(1, -1))
 
     def show_original(self, content: Any, view: View, scores: Numbers | None, about: Mapping[str, Any]) -> Curve:
         assert isinstance(view, Curve) and scores is not None

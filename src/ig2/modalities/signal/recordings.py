@@ -137,7 +137,7 @@ class SignalSubject(Subject):
     def describe_view(self) -> dict[str, Any]:
         return {
             **super().describe_view(),
-            **{"layout": self.layout, "steps": self.steps, "rate": self.rate, "channels": self.channels},
+            **{name: getattr(self, name) for name in ("layout", "steps", "rate", "channels", "window")},
         }
 
     def fold(self, batch: Batch, values: Tensor) -> list[NDArray[np.float64]]:
