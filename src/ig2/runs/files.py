@@ -3,7 +3,6 @@
     STORE/manifest.json      provenance: code, model, method, settings, source
     STORE/parts/*.parquet    rows, in files of some 32 MB
     STORE/journal/*.parquet  the newest rows, which the next part takes over
-    STORE/aggregates.json    running means, quantiles and extremes
     STORE/progress.json      progress of the run
     STORE/lock               held by the process that writes
 
@@ -30,12 +29,12 @@ from ig2.errors import InputError, describe, import_extra, reason
 from ig2.modalities.modality import MODALITIES
 
 FORMAT = "ig2.run/1"
-MANIFEST, AGGREGATES, PROGRESS, LOCK = "manifest.json", "aggregates.json", "progress.json", "lock"
+MANIFEST, PROGRESS, LOCK = "manifest.json", "progress.json", "lock"
 PARTS, JOURNAL = "parts", "journal"
 PART_BYTES = 32 * 2**20  # of rows in memory; zstd makes about two thirds of noise
 GROUP_BYTES = 2 * 2**20  # of a row group, the least that is read for one row
 FLUSH_SECONDS = 10.0  # the most work, in time, that a killed run does again
-LARGEST_JSON = 256 * 2**20  # bytes; a manifest or aggregates of ours have a few million at most
+LARGEST_JSON = 256 * 2**20  # bytes; a manifest of ours has a few million at most
 REMEDY = "delete that file, and the same command explains its items again"  # of a store; a source is the user's own
 GONE = "open the store again, since a run that writes to it has joined that file with others, or somebody deleted it"
 PART_NAME = re.compile(r"part-(\d{8})-(\d{8})\.parquet")
@@ -238,16 +237,10 @@ def write_part(path: Path, table: Any) -> None:
 
 
 class Draft:
-    """A Parquet file in progress. Rows are compressed as they arrive, so that little work remains at the end.
+    """A Parquet file in progress. Rows are compressed as they arrive, so that little work remains at the end."""
 
-    Args:
-        collected: called with the rows of each group, once.
-    """
-
-    def __init__(self, collected: Callable[[Any], None] = lambda table: None) -> None:
-        self.collected = collected
+    def __init__(self) -> None:
         self.rows = self.failed = self.bytes = 0
-        self._known = 0  # rows of the group that `collected` has had
         self._content: Any = None  # the file, once it is finished
         self._tables: list[Any] = []
         self._bytes = 0  # of these
@@ -259,7 +252,6 @@ class Draft:
         if self._content is not None:  # a file that could not be written, which these rows go into, too
             self._tables = [arrow("pyarrow.parquet").read_table(arrow().BufferReader(self._content))]
             self._encoder = self._content = None
-            self._known = self.rows
         self._tables.append(table)
         self._bytes += table.nbytes
         self.rows, self.bytes = self.rows + len(table), self.bytes + table.nbytes
@@ -269,8 +261,6 @@ class Draft:
 
     def _encode(self) -> None:
         table = arrow().concat_tables(self._tables)
-        self.collected(table.slice(self._known))
-        self._known = 0
         if self._encoder is None:
             self._stream = arrow().BufferOutputStream()
             options = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": _repeating(table.schema)}
@@ -301,7 +291,6 @@ class Writer:
         written: called with the number of rows, and of those with errors, that have been written to disk.
         part_bytes: the size of a part, as rows in memory.
         flush_seconds: the maximum time until rows are written, in seconds.
-        collected: called with all rows before they are on disk, many at a time.
     """
 
     def __init__(
@@ -310,9 +299,7 @@ class Writer:
         written: Callable[[int, int], None],
         part_bytes: int = PART_BYTES,
         flush_seconds: float = FLUSH_SECONDS,
-        collected: Callable[[Any], None] = lambda table: None,
     ) -> None:
-        self.collected = collected
         self.folder, self.written, self.part_bytes, self.flush_seconds = folder, written, part_bytes, flush_seconds
         make_subfolders(folder)
         for place in (folder, *(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())):
@@ -326,7 +313,7 @@ class Writer:
         self.journal_bytes = sum(path.stat().st_size for path in self.journal)
         names = [path.stem.rpartition("-")[2] for path in list_parts(folder)]
         self.number = max(map(int, names), default=-1) + 1  # of the next journal file
-        self.draft = Draft(collected)
+        self.draft = Draft()
         self.since = time.monotonic()
 
     def add(self, table: Any) -> None:
@@ -347,7 +334,7 @@ class Writer:
                 self.journal.append(path)
                 self.journal_bytes += draft.bytes
             self.number += 1
-            self.draft = Draft(self.collected)
+            self.draft = Draft()
             self.written(draft.rows, draft.failed)
         self.since = time.monotonic()
         if self.journal_bytes >= self.part_bytes:

@@ -16,7 +16,6 @@ from ig2._utils.suggestions import suggest
 from ig2.errors import InputError, describe, format_count, import_extra
 from ig2.runs.aggregates import Aggregates
 from ig2.runs.files import (
-    AGGREGATES,
     PROGRESS,
     arrow,
     clean_text,
@@ -125,9 +124,8 @@ class Store:
 
     @property
     def aggregates(self) -> Aggregates:
-        """Running means, quantiles, extremes and curves of the whole run."""
-        path = self.folder / AGGREGATES
-        return Aggregates.from_json(read_json(path)) if path.exists() else Aggregates()
+        """Means, quantiles, extremes and curves of the rows without errors."""
+        return Aggregates(self)
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
