@@ -114,25 +114,7 @@ class Subject:
 
     def index(self, wanted: str | int) -> int:
         """Return the index of a class from its number, its name, or a part of the name that no other class has."""
-        text = str(wanted).strip()
-        if re.fullmatch("-?[0-9]{1,18}", text) and (self.classes is None or text not in self.classes):
-            number = int(text)
-            if number < 0 or (self.classes is not None and number >= len(self.classes)):
-                last = "on" if self.classes is None else f"to {len(self.classes) - 1}"
-                there = f"the model's classes are numbered from 0 {last}"
-                raise InputError(f"class {number} does not exist: {there}")
-            return number
-        if self.classes is None:
-            raise InputError(f"class {text!r}: this model's classes have no names, give a number")
-        names = [name.lower() for name in self.classes]
-        if text.lower() in names:
-            return names.index(text.lower())
-        partial = [i for i, name in enumerate(names) if text and text.lower() in name]
-        if len(partial) == 1:
-            return partial[0]
-        if partial:
-            raise InputError(f"class {text!r} could be {quote_names([self.classes[i] for i in partial], 5)}: say which")
-        raise InputError(f"the model has no class {text!r}{suggest(text, self.classes, 3, 'it has')}")
+        return find_class(wanted, self.classes)
 
     def read_classes(self, wanted: Any) -> Any:
         """Convert names and numbers, alone or in lists, to the classes that a method takes; return other values unchanged."""
@@ -399,6 +381,33 @@ class Subject:
         if self.outputs == "labels" or len(scores) == 1:
             return ", ".join(self.label(i) for i, score in enumerate(scores) if self.is_positive(score)) or "none"
         return self.label(int(scores.argmax()))
+
+
+def find_class(wanted: object, classes: Sequence[str] | None) -> int:
+    """Return the index of a class from its number, its name, or a part of the name that no other class has.
+
+    Raises:
+        InputError: if there is no such class, or a part is of several.
+    """
+    text = str(wanted).strip()
+    if re.fullmatch("-?[0-9]{1,18}", text) and (classes is None or text not in classes):
+        number = int(text)
+        if number < 0 or (classes is not None and number >= len(classes)):
+            last = "on" if classes is None else f"to {len(classes) - 1}"
+            there = f"the model's classes are numbered from 0 {last}"
+            raise InputError(f"class {number} does not exist: {there}")
+        return number
+    if classes is None:
+        raise InputError(f"class {text!r}: this model's classes have no names, give a number")
+    names = [name.lower() for name in classes]
+    if text.lower() in names:
+        return names.index(text.lower())
+    partial = [i for i, name in enumerate(names) if text and text.lower() in name]
+    if len(partial) == 1:
+        return partial[0]
+    if partial:
+        raise InputError(f"class {text!r} could be {quote_names([classes[i] for i in partial], 5)}: say which")
+    raise InputError(f"the model has no class {text!r}{suggest(text, classes, 3, 'it has')}")
 
 
 def make_model(net: Any, preprocess: nn.Module | None = None, bounds: Bounds | None = None) -> Model:

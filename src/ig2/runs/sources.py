@@ -147,15 +147,8 @@ class Rows(Source):
     skip: Path | None = None
     kinds: tuple[str, ...] = field(default_factory=lambda: _list_kinds_of_rows("table"))
 
-    def _paths(self) -> Iterator[tuple[Path, str]]:
-        root = Path(self.place)
-        for path in map(
-            Path, list_folder(root, TABLES, self.skip) if root.is_dir() else _match(str(self.place), TABLES, self.skip)
-        ):
-            yield path, path.relative_to(root).as_posix() if root.is_dir() else path.name
-
     def ids(self) -> Iterator[str]:
-        for path, name in self._paths():
+        for path, name in _name_files(self.place, TABLES, self.skip):
             if path.suffix.lower() not in PARQUET:
                 rows = enumerate(_read_rows(path), start=1)
                 yield from (self._name(row, f"{name}:{number}") for number, row in rows)
@@ -169,7 +162,7 @@ class Rows(Source):
         return place if self.id is None or not isinstance(row, Mapping) else str(_find_cell(row, self.id, place))
 
     def items(self) -> Iterator[Item]:
-        for path, name in self._paths():
+        for path, name in _name_files(self.place, TABLES, self.skip):
             for number, row in enumerate(_read_rows(path), start=1):
                 identity = f"{name}:{number}"
                 if not isinstance(row, Mapping):  # a line that cannot be read
@@ -200,11 +193,8 @@ class Lines(Source):
     kinds: tuple[str, ...] = ("text",)
 
     def items(self) -> Iterator[Item]:
-        root = Path(self.place)
-        suffixes = MODALITIES[self.kinds[0]].suffixes
-        for path in list_folder(root, suffixes) if root.is_dir() else _match(str(self.place), ()):
-            name = Path(path).relative_to(root).as_posix() if root.is_dir() else Path(path).name
-            for number, line in enumerate(_read_lines(Path(path)), start=1):
+        for path, name in _name_files(self.place, MODALITIES[self.kinds[0]].suffixes):
+            for number, line in enumerate(_read_lines(path), start=1):
                 if line.strip():
                     yield Item(f"{name}:{number}", line.strip())
 
@@ -381,6 +371,14 @@ def _match(place: str, suffixes: Sequence[str], skip: Path | None = None) -> lis
     if not paths:
         raise InputError(f"{place} does not exist")
     return paths
+
+
+def _name_files(place: str | PathLike[str], suffixes: Sequence[str], skip: Path | None = None) -> Iterator[tuple[Path, str]]:
+    """Yield the files of a folder, file or pattern, each with its path in the folder, or else its name."""
+    root = Path(place)
+    is_folder = root.is_dir()
+    for path in map(Path, list_folder(root, suffixes, skip) if is_folder else _match(str(place), suffixes, skip)):
+        yield path, path.relative_to(root).as_posix() if is_folder else path.name
 
 
 def _describe_place(place: Any) -> str:

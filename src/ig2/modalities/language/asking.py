@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ig2._engine.inputs import Fixed, working_dtype
-from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
 from ig2.methods import Method, PathMethod
+from ig2.modalities.base import find_class
 from ig2.modalities.language.explanation import Explanation
 from ig2.modalities.language.outcomes import (
     Answers,
@@ -371,22 +371,13 @@ def _find_labels(lm: LanguageModel, prompt: Prompt, question: Question, asking: 
         output = "logit"
     outcomes = Labels(output, place)
 
-    def index(wanted: object) -> int:
-        if isinstance(wanted, int) and 0 <= wanted < count:
-            return wanted
-        names = [label.lower() for label in labels]
-        if str(wanted).lower() in names:
-            return names.index(str(wanted).lower())
-        hint = suggest(str(wanted), labels, 3, "it has")
-        raise InputError(f"the model has no class {wanted!r}{hint}")
-
     best = score(lm, prompt, outcomes).argsort(descending=True).tolist()
-    chosen = best[0] if question.target is None else index(question.target)
+    chosen = best[0] if question.target is None else find_class(question.target, labels)
     against = question.against
     if against in ("auto", "next"):
         against = None if count == 1 else next(i for i in best if i != chosen)
     listed = [against] if not isinstance(against, (list, tuple)) else list(against)
-    others = [] if against is None else [index(item) for item in listed]
+    others = [] if against is None else [find_class(item, labels) for item in listed]
     return Outcome(outcomes, labels, [chosen], [others] if others else None)
 
 

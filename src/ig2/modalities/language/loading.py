@@ -16,7 +16,7 @@ from ig2._utils.unpickling import weights_only
 from ig2.errors import IG2Error, InputError, MissingExtraError, ModelError, describe, import_extra, reason
 from ig2.modalities.language.model import LanguageModel
 from ig2.modalities.language.outcomes import Kind
-from ig2.modalities.text.gradients import check_gradients, keep_gradients
+from ig2.modalities.text.gradients import check_gradients, check_network
 from ig2.modalities.text.sentences import are_close
 from ig2.model import Preparation
 
@@ -83,11 +83,7 @@ def load(
         raise InputError("a network needs its tokenizer: load(model, tokenizer)")
     if not isinstance(net, nn.Module) or not hasattr(net, "get_input_embeddings"):
         raise InputError(f"model must be a name or a network of transformers, got {describe(net)}")
-    if net.training:
-        raise ModelError("the model is in train mode: call model.eval() first")
-    if any(tensor.is_meta for tensor in [*net.parameters(), *net.buffers()]):
-        raise ModelError("weights of the model are on the meta device (offloaded?): load the whole model onto one device")
-    keep_gradients(net)
+    check_network(net)
     kind = kind or _find_kind(type(net).__name__, net.config)
     if kind not in AUTO:
         raise InputError(f"kind={kind!r} is unknown: use one of {', '.join(AUTO)}")

@@ -15,7 +15,7 @@ from ig2.methods import DeepSHAP, Method
 from ig2.modalities.language.asking import Asking, PromptCall, pose
 from ig2.modalities.language.explanation import Explanation
 from ig2.modalities.language.outcomes import Kind, read_tokens
-from ig2.modalities.language.prompts import Prompt, check_text, cut_text, read_prompt
+from ig2.modalities.language.prompts import Prompt, check_text, read_prompt, tokenize
 from ig2.modalities.language.references import FILLERS, LikelyWords, Neighbours, TextReferences
 from ig2.modalities.text.sentences import UNLIMITED
 from ig2.model import Preparation
@@ -265,7 +265,7 @@ class LanguageModel:
         check_text(target)
         if self.kind == "causal":
             special = bool(prompt.offsets) and not prompt.word[0] >= 0 and not prompt.tokens[0]
-            joint = cut_text(self.tokenizer, prompt.text + target, add_special_tokens=special)[0]
+            joint = tokenize(self.tokenizer, prompt.text + target, add_special_tokens=special).ids
             if special and joint and joint[-1] == getattr(self.tokenizer, "eos_token_id", None):
                 joint = joint[:-1]
             ids = tuple(joint[len(prompt) :]) if tuple(joint[: len(prompt)]) == prompt.ids else ()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ig2.errors import InputError, describe, reason
-from ig2.modalities.text.words import Tokens, find_words
+from ig2.modalities.text.words import Tokens, cut_text, find_words, read_tokens
 
 Message = Mapping[str, Any]
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -118,7 +118,7 @@ def read_prompt(
     if not read.positions:
         raise InputError(f"the prompt {describe(prompt)} has no tokens but special ones, so there is nothing to attribute")
     named = tuple(Span(name, *read.find_tokens(piece)) for name, piece in (spans or {}).items())
-    return Prompt(**{**vars(read), "spans": (*read.spans, *named)})
+    return replace(read, spans=(*read.spans, *named))
 
 
 def _is_message(message: object) -> bool:
@@ -128,12 +128,11 @@ def _is_message(message: object) -> bool:
 def _read_text(tokenizer: Any, text: str, continues: bool) -> Prompt:
     if not text.strip():
         raise InputError(f"the prompt {text!r} is empty: there is nothing to attribute")
-    ids, offsets, special, groups = cut_text(tokenizer, text)
-    if continues and len(ids) > 1 and special[-1] and ids[-1] == getattr(tokenizer, "eos_token_id", None):
-        ids, offsets, special = ids[:-1], offsets[:-1] if offsets else None, special[:-1]
-        groups = groups[:-1] if groups else None
-    prompt = _assemble(tokenizer, text, ids, offsets, special, groups)
-    return Prompt(**{**vars(prompt), "spans": _find_sentences(prompt)})
+    tokens = tokenize(tokenizer, text)
+    if continues and len(tokens.ids) > 1 and tokens.special[-1] and tokens.ids[-1] == getattr(tokenizer, "eos_token_id", None):
+        tokens = Tokens(tokens.ids[:-1], tokens.spans[:-1], tokens.special[:-1], tokens.groups and tokens.groups[:-1])
+    prompt = _assemble(tokenizer, text, tokens)
+    return replace(prompt, spans=_find_sentences(prompt))
 
 
 def check_text(text: str) -> None:
@@ -144,51 +143,47 @@ def check_text(text: str) -> None:
         raise InputError(f"the text {text!r} has no character at {text[error.start]!r}: is it UTF-8?") from error
 
 
-def cut_text(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], Any, list[bool], Any]:
-    """Return ids, offsets (or None), which tokens are special, and the tokenizer's words (or None)."""
+def tokenize(tokenizer: Any, text: str, **options: Any) -> Tokens:
+    """Return a text as tokens, without spans where the tokenizer does not say where they stand, and the text lacks a piece."""
     check_text(text)
     if getattr(tokenizer, "is_fast", False):
-        encoding = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False, **options)
-        special = [bool(flag) for flag in encoding["special_tokens_mask"]]
-        return list(encoding["input_ids"]), [tuple(pair) for pair in encoding["offset_mapping"]], special, encoding.word_ids(0)
+        return read_tokens(cut_text(tokenizer, text, **options))
     ids = list(tokenizer(text, **options)["input_ids"])
     special = [index in tokenizer.all_special_ids and index != tokenizer.unk_token_id for index in ids]
-    return ids, _locate(tokenizer, text, ids, special), special, None
+    return Tokens(ids, _locate(tokenizer, text, ids, special), special)
 
 
-def _locate(tokenizer: Any, text: str, ids: Sequence[int], special: Sequence[bool]) -> list[tuple[int, int]] | None:
-    """Locate tokens in a text by their decoded pieces; None if the text lacks a piece, such as an unknown token."""
+def _locate(tokenizer: Any, text: str, ids: Sequence[int], special: Sequence[bool]) -> list[tuple[int, int]]:
+    """Locate tokens in a text by their decoded pieces; nothing if the text lacks a piece, such as an unknown token."""
     offsets, position = [], 0
     for index, is_special in zip(ids, special, strict=True):
         piece = "" if is_special else tokenizer.decode([index])
         start = text.find(piece.strip() or piece, position)
         if start < 0 or (piece and text[position:start].strip()):
-            return None
+            return []
         end = start + len(piece.strip() or piece) if piece else position
         offsets.append((position if piece else end, end))
         position = end
     return offsets
 
 
-def _assemble(
-    tokenizer: Any, text: str, ids: Sequence[int], offsets: Any, special: Sequence[bool], groups: Any, **more: Any
-) -> Prompt:
+def _assemble(tokenizer: Any, text: str, cut: Tokens, **more: Any) -> Prompt:
     """Create a prompt from the tokenizer's output; special tokens in the text itself are fixed too."""
     known = set(getattr(tokenizer, "all_special_ids", ())) - {getattr(tokenizer, "unk_token_id", None)}
-    fixed = [flag or index in known for flag, index in zip(special, ids, strict=True)]
-    if offsets is None:  # each token is then a word of its own
-        tokens = [tokenizer.decode([index]) for index in ids]
+    fixed = [flag or index in known for flag, index in zip(cut.special, cut.ids, strict=True)]
+    if not cut.spans:  # each token is then a word of its own
+        tokens = [tokenizer.decode([index]) for index in cut.ids]
         numbers, words = list[int](), list[str]()
         for piece, is_fixed in zip(tokens, fixed, strict=True):
             numbers.append(-1 if is_fixed else len(words))
             if not is_fixed:
                 words.append(piece.strip() or piece)
     else:
-        numbers, words = find_words(text, Tokens(ids, offsets, fixed, groups))
-        tokens = [text[start:end] for start, end in offsets]
+        numbers, words = find_words(text, replace(cut, special=fixed))
+        tokens = [text[start:end] for start, end in cut.spans]
     if not words and not all(fixed):  # blanks alone
         numbers, words = [-1 if is_fixed else 0 for is_fixed in fixed], [text]
-    return Prompt(text, tuple(ids), tuple(tokens), tuple(words), tuple(numbers), offsets=tuple(offsets or ()), **more)
+    return Prompt(text, tuple(cut.ids), tuple(tokens), tuple(words), tuple(numbers), offsets=tuple(cut.spans), **more)
 
 
 def _find_sentences(prompt: Prompt) -> tuple[Span, ...]:
@@ -197,12 +192,14 @@ def _find_sentences(prompt: Prompt) -> tuple[Span, ...]:
     if not ends or not prompt.offsets:
         return ()
     sentence = [sum(end <= start for end in ends) for start, _ in prompt.offsets]
-    spans = []
-    for number in range(len(ends) + 1):
-        places = [i for i in prompt.positions if sentence[i] == number]
-        if places:
-            spans.append(Span(f"sentence {number + 1}", places[0], places[-1] + 1))
-    return tuple(spans)
+    of = [number if word >= 0 else None for number, word in zip(sentence, prompt.word, strict=True)]
+    return _find_spans(of, {number: f"sentence {number + 1}" for number in range(len(ends) + 1)})
+
+
+def _find_spans(of: Sequence[Any], names: Mapping[Any, str]) -> tuple[Span, ...]:
+    """Return a span for each name, from the first to the last of the tokens that are of it."""
+    places = {key: [place for place, other in enumerate(of) if other == key] for key in names}
+    return tuple(Span(names[key], found[0], found[-1] + 1) for key, found in places.items() if found)
 
 
 def _read_pair(tokenizer: Any, first: str, second: str) -> Prompt:
@@ -210,22 +207,14 @@ def _read_pair(tokenizer: Any, first: str, second: str) -> Prompt:
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"{type(tokenizer).__name__} does not say which of two texts a token is of: use a fast tokenizer")
     check_text(first + second)
-    encoding = tokenizer(first, second, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
-    ids, part = list(encoding["input_ids"]), tuple(encoding.sequence_ids(0))
-    offsets = [tuple(pair) for pair in encoding["offset_mapping"]]
-    special = [bool(flag) for flag in encoding["special_tokens_mask"]]
+    encoding = cut_text(tokenizer, first, second)
+    tokens, part = read_tokens(encoding), tuple(encoding.sequence_ids(0))
     extra = {"token_type_ids": tuple(encoding["token_type_ids"])} if "token_type_ids" in encoding else {}
     # the second text stands behind the first, so that words of the one are never joined to words of the other
     shift = len(first) + 1
-    moved = [(a + shift, b + shift) if of == 1 else (a, b) for (a, b), of in zip(offsets, part, strict=True)]
-    spans = []
-    for number, name in enumerate(("first text", "second text")):
-        places = [i for i, of in enumerate(part) if of == number]
-        if places:
-            spans.append(Span(name, places[0], places[-1] + 1))
-    return _assemble(
-        tokenizer, f"{first}\n{second}", ids, moved, special, encoding.word_ids(0), spans=tuple(spans), extra=extra, part=part
-    )
+    moved = [(a + shift, b + shift) if of == 1 else (a, b) for (a, b), of in zip(tokens.spans, part, strict=True)]
+    more = {"spans": _find_spans(part, {0: "first text", 1: "second text"}), "extra": extra, "part": part}
+    return _assemble(tokenizer, f"{first}\n{second}", replace(tokens, spans=moved), **more)
 
 
 def _read_chat(tokenizer: Any, messages: Sequence[Message], documents: Sequence[Mapping[str, str]] | None) -> Prompt:
@@ -256,15 +245,11 @@ def _read_chat(tokenizer: Any, messages: Sequence[Message], documents: Sequence[
             count = sum(other.split(" (")[0] == name for other, _, _ in places)
             places.append((f"{name} ({count + 1})" if count else name, start, start + len(content)))
             position = max(position, start + len(content)) if not name.startswith("document ") else position
-    ids, offsets, _, groups = cut_text(tokenizer, text, add_special_tokens=False)
-    inside = [next((name for name, low, high in places if _overlaps(text, pair, low, high)), None) for pair in offsets]
-    prompt = _assemble(tokenizer, text, ids, offsets, [name is None for name in inside], groups)
-    spans = []
-    for name, _, _ in places:
-        tokens = [i for i, other in enumerate(inside) if other == name]
-        if tokens:
-            spans.append(Span(name, tokens[0], tokens[-1] + 1))
-    return Prompt(**{**vars(prompt), "spans": tuple(spans), "documents": None if documents is None else tuple(documents)})
+    cut = tokenize(tokenizer, text, add_special_tokens=False)
+    inside = [next((name for name, low, high in places if _overlaps(text, pair, low, high)), None) for pair in cut.spans]
+    prompt = _assemble(tokenizer, text, replace(cut, special=[name is None for name in inside]))
+    spans = _find_spans(inside, {name: name for name, _, _ in places})
+    return replace(prompt, spans=spans, documents=None if documents is None else tuple(documents))
 
 
 def _overlaps(text: str, pair: tuple[int, int], low: int, high: int) -> bool:

@@ -11,7 +11,20 @@ from torch import Tensor, nn
 from ig2.errors import ModelError
 
 
-def keep_gradients(net: nn.Module) -> None:
+def check_network(net: nn.Module) -> None:
+    """Check that a network of transformers can be explained as it is, and keep its layers differentiable.
+
+    Raises:
+        ModelError: if it is in train mode, its weights are elsewhere, or they are packed for a kernel without gradients.
+    """
+    if net.training:
+        raise ModelError("the model is in train mode: call model.eval() first")
+    if any(tensor.is_meta for tensor in [*net.parameters(), *net.buffers()]):
+        raise ModelError("weights of the model are on the meta device (offloaded?): load the whole model onto one device")
+    _keep_gradients(net)
+
+
+def _keep_gradients(net: nn.Module) -> None:
     """Keep bitsandbytes layers differentiable.
 
     On a CPU that computes in bfloat16, they repack their 4 bits in the first pass without gradients, for a kernel that has no

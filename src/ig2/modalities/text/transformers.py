@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from ig2._utils.unpickling import weights_only
 from ig2.errors import IG2Error, InputError, ModelError, describe, import_extra, reason
 from ig2.modalities.base import Outputs
-from ig2.modalities.text.gradients import check_gradients, keep_gradients
+from ig2.modalities.text.gradients import check_gradients, check_network
 from ig2.modalities.text.sentences import UNLIMITED, TextSubject, are_close, find_device, move_ids, take_embeddings
-from ig2.modalities.text.words import Tokens
+from ig2.modalities.text.words import cut_text, read_tokens
 from ig2.model import as_model
 
 
@@ -45,11 +45,7 @@ def from_transformers(
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"{type(tokenizer).__name__} does not say where its tokens stand in the text: use a fast tokenizer")
     wrapped, net = as_model(model), as_model(model).net
-    if net.training:
-        raise ModelError("the model is in train mode: call model.eval() first")
-    if any(tensor.is_meta for tensor in [*net.parameters(), *net.buffers()]):
-        raise ModelError("weights of the model are on the meta device (offloaded?): load the whole model onto one device")
-    keep_gradients(net)
+    check_network(net)
     body: Any = next((part for part in net.modules() if hasattr(part, "get_input_embeddings")), None)
     if body is None:
         raise ModelError(
@@ -60,15 +56,6 @@ def from_transformers(
     # what fills up a shorter text; some decoders have no padding token
     fillers = [getattr(tokenizer, f"{kind}_token_id", None) for kind in ("pad", "unk", "eos")]
     pad_id = next((filler for filler in fillers if filler is not None), 0)
-
-    def cut(text: str) -> Tokens:
-        encoding = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
-        return Tokens(
-            encoding["input_ids"],
-            [tuple(span) for span in encoding["offset_mapping"]],
-            [bool(special) for special in encoding["special_tokens_mask"]],
-            encoding.word_ids(0),
-        )
 
     def call(net: nn.Module, embeddings: Tensor, mask: Tensor) -> Any:
         return net(inputs_embeds=embeddings, attention_mask=mask)
@@ -81,7 +68,7 @@ def from_transformers(
         name or getattr(config, "_name_or_path", "") or type(net).__name__,
         take_embeddings(wrapped, call),
         None,
-        cut,
+        lambda text: read_tokens(cut_text(tokenizer, text)),
         move_ids(body.get_input_embeddings()),
         pad_id,
         getattr(tokenizer, "mask_token_id", None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,18 @@ class Tokens:
     spans: Sequence[tuple[int, int]]  # where each token stands in the text
     special: Sequence[bool]  # added by the tokenizer: no part of the text
     groups: Sequence[int | None] | None = None  # which word each belongs to, where the tokenizer knows
+
+
+def cut_text(tokenizer: Any, *texts: str, **options: Any) -> Any:
+    """Return what a fast tokenizer of transformers makes of a text, or of two that belong together."""
+    return tokenizer(*texts, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False, **options)
+
+
+def read_tokens(encoding: Any) -> Tokens:
+    """Return the tokens of what `cut_text` returned."""
+    spans = [(start, end) for start, end in encoding["offset_mapping"]]
+    special = [bool(flag) for flag in encoding["special_tokens_mask"]]
+    return Tokens(list(encoding["input_ids"]), spans, special, encoding.word_ids(0))
 
 
 def find_words(text: str, tokens: Tokens) -> tuple[list[int], list[str]]:
