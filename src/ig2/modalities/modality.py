@@ -193,12 +193,6 @@ class Modality:
         samples = [Sample(path, name) for path, name in zip(files, names, strict=True)]
         return replace(SampleList.of(samples, names, subject.read), files=files)
 
-    def open_pool(self, subject: Subject, place: Path, limit: int, seed: int = 0) -> tuple[SampleList, int]:
-        """Return at most so many samples to choose references from, and how many there are in all."""
-        samples = self.list_samples(place, limit, seed)
-        found = SampleList.of(samples, [str(sample.name) for sample in samples], subject.pool)
-        return found, len(self.list_samples(place))
-
     def name_file(self, name: str, number: int) -> str:
         """Return what a picture of a sample is called, without the ending.
 

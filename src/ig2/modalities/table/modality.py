@@ -80,11 +80,14 @@ class Tables(Modality):
         texts: Sequence[str] = (),
         choose: Callable[[int], Sequence[int]] | None = None,
     ) -> SampleList:
-        return _list_rows(subject, files[0], choose or (lambda total: range(min(FIRST_ROWS, total))))
+        from ig2.modalities.table.cells import read_frame
+        from ig2.modalities.table.rows import TableSubject
 
-    def open_pool(self, subject: Subject, place: Path, limit: int, seed: int = 0) -> tuple[SampleList, int]:
-        found = _list_rows(subject, place, range)
-        return found, len(found.names)
+        assert isinstance(subject, TableSubject)
+        frame = read_frame(files[0])
+        names = [f"row {number}" for number in frame.index]
+        chosen = range(min(FIRST_ROWS, len(frame))) if choose is None else choose(len(frame))
+        return SampleList(names, lambda indices: subject.read(frame, lambda total: indices), chosen)
 
     def edit(self, subject: Subject) -> Editor:
         from ig2.modalities.table.editing import RowEditor
@@ -100,16 +103,6 @@ class Tables(Modality):
         if not isinstance(content, Mapping):
             raise InputError(f"the model reads rows, and this is {describe(content)}")
         return dict(content)
-
-
-def _list_rows(subject: Subject, source: Path, choose: Callable[[int], Sequence[int]]) -> SampleList:
-    from ig2.modalities.table.cells import read_frame
-    from ig2.modalities.table.rows import TableSubject
-
-    assert isinstance(subject, TableSubject)
-    frame = read_frame(source)
-    names = [f"row {number}" for number in frame.index]
-    return SampleList(names, lambda indices: subject.read(frame, lambda total: indices), choose(len(frame)))
 
 
 TABLES = Tables()

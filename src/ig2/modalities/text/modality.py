@@ -54,10 +54,6 @@ class Texts(Modality):
         found = SampleList.of(lines, lines, subject.read)
         return found if choose is None else replace(found, chosen=choose(len(lines)))
 
-    def open_pool(self, subject: Subject, place: Path, limit: int, seed: int = 0) -> tuple[SampleList, int]:
-        lines = read_lines(place)
-        return SampleList.of(lines, lines, subject.pool), len(lines)
-
     def edit(self, subject: Subject) -> Editor:
         from ig2.modalities.text.editing import TextEditor
 
