@@ -25,7 +25,7 @@ def token_map(result: Attribution, *, scale: Sharing = "shared", kind: Signs | N
 
     Args:
         result: an attribution of one text with a row for each target, such as each step of a generation, for example from
-            `LanguageModel.explain(prompt, generate=20)`.
+            `LanguageModel.explain(prompt, target, asking=Asking(each=True))`.
         scale: "shared" uses one colour scale for all targets, "each" one per target.
         kind: "signed", or "magnitude" for the absolute values; by default as for `text`.
 
