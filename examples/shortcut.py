@@ -104,7 +104,14 @@ def main(out: Path, count: int = 800, epochs: int = 8, steps: int = 20) -> dict[
         Image.fromarray(put_sticker(picture) if has else picture).save(folder / f"{i:03d}.png")
     subject = modalities.image.subject(net, (SIDE, SIDE), classes=CLASSES, name="wafers")
     wafers = str(out / "wafers")
-    ig2.run(wafers, subject, ig2.IG2(steps), out / "store", references=wafers, count=4, per_reference=True)
+    ig2.run(
+        wafers,
+        subject,
+        ig2.IG2(steps),
+        out / "store",
+        question=ig2.Question(references=wafers, count=4),
+        saving=ig2.Saving(per_reference=True),
+    )
 
     def accuracy(pictures: list[NDArray[np.uint8]], label: str | None = None) -> float:
         with torch.no_grad():

@@ -56,12 +56,13 @@ from ig2.runs import Cluster
 if __name__ == "__main__":
     count, workers = map(int, sys.argv[1:])
     torch.set_num_threads(1)
-    options = dict(engine="ray", cluster=Cluster(workers=workers)) if workers else {}
+    options = dict(cluster=Cluster(workers=workers)) if workers else {}
     began, seen = time.perf_counter(), []
     def note(done, total):
         seen.append((time.perf_counter() - began, done))
     with tempfile.TemporaryDirectory() as folder:
-        ig2.run(Photos(count), network(), ig2.IntegratedGradients(50), folder, batch=16, progress=note, **options)
+        options |= {"reading": ig2.Reading(batch=16), "progress": note}
+        ig2.run(Photos(count), network(), ig2.IntegratedGradients(50), folder, **options)
     print(time.perf_counter() - began, *next(pair for pair in seen if pair[1]), *seen[-1])
 """
 
@@ -189,7 +190,12 @@ def photos(quick: bool, count: int | None = None) -> list[Row]:
 
             wall, _ = clock_and_cpu(work)
             store = f"{folder}-store"
-            options |= {"values": ig2.Grid(14, 14), "batch": batch, "device": device}
+            options = {
+                "question": ig2.Question(references=strategy),
+                "saving": ig2.Saving(ig2.Grid(14, 14)),
+                "reading": ig2.Reading(batch=batch),
+                "device": device,
+            }
             ig2.run([*map(str, chosen[:batch])], subject, method, f"{store}-first", **options)  # slow too: it imports pyarrow
             shutil.rmtree(f"{store}-first")
             pace = _Pace()

@@ -110,7 +110,15 @@ def test_a_question_has_one_answer_through_every_door(ig2: Command, kind: str) -
         direct = call.method(subject.model, batch.x, call.target, call.references, against=call.against, seed=SEED)
         doors["pose"] = flatten(subject.add_names(batch, direct), kind)
         source = inputs if kind in ("image", "signal") else typed[0]
-        store = library.run(source, subject, choice, f"store-{name}", seed=SEED, device="cpu", batch=2)
+        store = library.run(
+            source,
+            subject,
+            choice,
+            f"store-{name}",
+            question=library.Question(seed=SEED),
+            reading=library.Reading(batch=2),
+            device="cpu",
+        )
         doors["ig2.run"] = [np.asarray(row["values"]) for row in store]
         if kind != "signal":
             whatif = WhatIf(Collection([f"store-{name}"]), subject, choice)
@@ -136,10 +144,14 @@ def test_tensors_have_one_answer_too(tmp_path: Path, name: str) -> None:
         call = library.Question(**asked).pose(net, method, x)
         if given is None and method.needs_references:
             refuses(library.InputError, "needs references", call)
-            refuses(library.InputError, "needs references", partial(library.run, x, net, method, tmp_path / "none", **asked))
+            refuses(
+                library.InputError,
+                "needs references",
+                partial(library.run, x, net, method, tmp_path / "none", library.Question(**asked)),
+            )
             continue
         direct = method(net, x, references=given, seed=SEED)
-        store = library.run(x, net, method, tmp_path / f"{given is None}", **asked)
+        store = library.run(x, net, method, tmp_path / f"{given is None}", library.Question(**asked))
         np.testing.assert_allclose(call().values, direct.values, rtol=1e-6)
         np.testing.assert_allclose(np.stack([row["values"] for row in store]), direct.values, rtol=1e-5, atol=1e-7)
 
@@ -147,9 +159,8 @@ def test_tensors_have_one_answer_too(tmp_path: Path, name: str) -> None:
 def test_defaults_are_those_of_the_question() -> None:
     """What is typed as a keyword has the default that the question states."""
     stated = {part.name: part.default for part in fields(library.Question)}
-    for door in (modalities.base.Subject.explain, library.run):
-        typed = inspect.signature(door).parameters
-        assert {name: typed[name].default for name in stated} == stated
+    typed = inspect.signature(modalities.base.Subject.explain).parameters
+    assert {name: typed[name].default for name in stated} == stated
     chosen = library.Question().contrast(make_bright(), make_bright().read(make_photos(1, seed=5)))
     assert [len(names) for names in chosen.names] == [COUNT] == [library.Question().describe()["count"]]
 
@@ -209,7 +220,7 @@ def test_words_name_no_class_that_references_are_not_of(asked: dict[str, Any], p
     assert loaded.explained == [words] and loaded.settings["question"] == found.settings["question"]
     subject.read(A_THEN_B_C_D)
     Path(tmp_path / "rows.csv").write_text("a,b,c,d\n9,5,4,3\n")
-    store = library.run(str(tmp_path / "rows.csv"), subject, method, tmp_path / "store", **asked)
+    store = library.run(str(tmp_path / "rows.csv"), subject, method, tmp_path / "store", library.Question(**asked))
     assert [row["question"] for row in store] == [words]
     (view,), _ = Collection([store.folder]).view("rows.csv:1")
     assert view.asked == words

@@ -24,7 +24,7 @@ from ig2.explorer.site import export_site
 from ig2.modalities.base import Batch, Subject
 from ig2.report import Content, build, render
 from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
-from ig2.runs.plan import Plan, Storing, make_table
+from ig2.runs.plan import Plan, Saving, make_table
 from ig2.runs.sources import find_source
 from stores import read_script
 
@@ -103,7 +103,7 @@ def read_rows() -> tuple[Subject, Batch]:
 
 def _store(folder: Path, subject: Subject, batch: Batch, attribution: Attribution) -> Path:
     """A store with the rows of an attribution."""
-    plan = Plan(find_source([1, 2]), subject, subject.model, ig2.Gradient(), storing=Storing("units"))
+    plan = Plan(find_source([1, 2]), subject, subject.model, ig2.Gradient(), saving=Saving("units"))
     made = plan.make_rows(batch, attribution, plan.pose(batch))
     rows = [{"id": str(i), **row} for i, row in enumerate(made)]
     (folder / PARTS).mkdir(parents=True)

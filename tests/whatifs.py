@@ -125,7 +125,15 @@ def make_whatif(folder: Path, kind: str = "image", method: Any = None, **options
         frame.head(5).to_csv(folder / "rows.csv", index=False)
         source = str(folder / "rows.csv")
     if not (folder / "store").exists():
-        ig2.run(source, subject, method, folder / "store", count=3 if kind == "text" else 5, batch=1, device="cpu")
+        ig2.run(
+            source,
+            subject,
+            method,
+            folder / "store",
+            question=ig2.Question(count=3 if kind == "text" else 5),
+            reading=ig2.Reading(batch=1),
+            device="cpu",
+        )
     collection = Collection([folder / "store"], source if kind == "image" else None)
     return WhatIf(collection, subject, method, **options)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ig2.methods import *  # noqa: F403
     from ig2.model import Model, Preparation, wrap
     from ig2.question import Question
-    from ig2.runs import open, run
+    from ig2.runs import Reading, Saving, open, run
 else:  # the same names at run time, each imported when it is first used
     __getattr__, __dir__ = attach(
         __name__,
@@ -34,14 +34,14 @@ else:  # the same names at run time, each imported when it is first used
             "methods": methods.__all__,
             "model": ["Model", "Preparation", "wrap"],
             "question": ["Question"],
-            "runs": ["open", "run"],
+            "runs": ["Reading", "Saving", "open", "run"],
             "": ["paths", "references", "rules", "targets"],
         },
     )  # fmt: skip
 
 __all__ = [
     "At", "Attribution", "Fixed", "IG2Error", "IG2Warning", "InputError", "MissingExtraError", "Model", "ModelError",
-    "OutOfMemoryError", "Preparation", "Question", "compare", "methods", "open", "paths", "references", "rules", "run",
-    "scores", "targets", "wrap",
+    "OutOfMemoryError", "Preparation", "Question", "Reading", "Saving", "compare", "methods", "open", "paths",
+    "references", "rules", "run", "scores", "targets", "wrap",
 ]  # fmt: skip
 __all__ += methods.__all__

@@ -54,8 +54,8 @@ def test_a_folder_is_explained_and_the_same_command_goes_on(ig2, folder):
 def test_processes_that_read_can_be_turned_off(ig2, folder, monkeypatch):
     run, asked = library.run, []
 
-    def watch(*args, reader_processes, **options):
-        asked.append(reader_processes)
+    def watch(*args, **options):
+        asked.append(args[-1].processes)
         return run(*args, **options)
 
     monkeypatch.setattr(library, "run", watch)

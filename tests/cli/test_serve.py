@@ -88,7 +88,7 @@ def test_what_was_typed_is_in_the_store_of_a_run_that_is_interrupted(ig2, monkey
 def test_what_was_typed_is_added_to_a_store_that_lacks_it(tmp_path):
     net = torch.nn.Linear(2, 2)
     for command in (None, {"model": "one"}, {"model": "another"}):
-        store = library.run(torch.eye(2), net, library.Gradient(), tmp_path / "store", command=command)
+        store = library.run(torch.eye(2), net, library.Gradient(), tmp_path / "store", saving=library.Saving(command=command))
     assert store.manifest["command"] == {"model": "one"}
 
 
@@ -115,7 +115,14 @@ def test_the_command_prepares_a_model(tmp_path):
     frame = pandas.DataFrame([[5.1, 3.5, 1.4, 0.2], [6.2, 2.9, 4.3, 1.3]])
     frame.columns = ["sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)"]
     frame.to_csv(tmp_path / "iris.csv", index=False)
-    library.run(str(tmp_path / "iris.csv"), "iris", TypedMethod("ig2", 6), tmp_path / "store", count=4, device="cpu")
+    library.run(
+        str(tmp_path / "iris.csv"),
+        "iris",
+        TypedMethod("ig2", 6),
+        tmp_path / "store",
+        question=library.Question(count=4),
+        device="cpu",
+    )
     options = ServeOptions(stores=(tmp_path / "store",), model="iris", count=2, target="virginica", device="cpu")
     whatif = prepare_whatif(options)(Collection([tmp_path / "store"]))
     asked = whatif.plan.question

@@ -42,7 +42,7 @@ def folder(tmp_path_factory) -> Path:
     subject = modalities.image.subject(net, (SIDE, SIDE), classes=CLASSES, name="bright")
     (folder / "photos" / "light" / "broken.png").write_bytes(b"no image")
     for name, method in (("photos-ig", ig2.IntegratedGradients(4)), ("photos-gradient", ig2.Gradient())):
-        ig2.run(str(folder / "photos"), subject, method, folder / name, values="float32")
+        ig2.run(str(folder / "photos"), subject, method, folder / name, saving=ig2.Saving(values="float32"))
 
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(numbers.normal(size=(12, 3)).round(2), columns=["age", "dose", "weight"])
@@ -50,7 +50,7 @@ def folder(tmp_path_factory) -> Path:
     frame.to_csv(folder / "patients.csv", index=False)
     columns = modalities.table.infer_columns(frame, leave_out=["patient"])
     table = modalities.table.subject(seeded(lambda: nn.Linear(3, 2), 1).float(), columns, ["well", "ill"], rows=frame)
-    ig2.run(str(folder / "patients.csv"), table, ig2.IntegratedGradients(4), folder / "rows", id="patient")
+    ig2.run(str(folder / "patients.csv"), table, ig2.IntegratedGradients(4), folder / "rows", reading=ig2.Reading(id="patient"))
 
     texts = [("a", "bad", "film"), ("a", "good", "film"), HOSTILE, ("good", "enough")]
     write_store(

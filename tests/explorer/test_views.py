@@ -45,10 +45,9 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def store(subject, source, tmp_path_factory):
-    return ig2.run(
-        str(source), subject, ig2.IG2(6), tmp_path_factory.mktemp("runs") / "full", references=str(source), count=3,
-        gradcf=True, per_reference=True, metrics=[Insertion(), Deletion()],
-    )  # fmt: skip
+    question = ig2.Question(references=str(source), count=3)
+    saving = ig2.Saving(gradcf=True, per_reference=True, metrics=[Insertion(), Deletion()])
+    return ig2.run(str(source), subject, ig2.IG2(6), tmp_path_factory.mktemp("runs") / "full", question, saving)
 
 
 def test_each_references_own_values_are_kept(subject, source, store):
@@ -67,7 +66,12 @@ def test_each_references_own_values_are_kept(subject, source, store):
 @pytest.mark.parametrize("values", [ig2.Grid(2, 2), ig2.Superpixels(4), "float16"])
 def test_references_are_reduced_as_the_values_are(subject, source, tmp_path, values):
     store = ig2.run(
-        str(source), subject, ig2.IG2(4), tmp_path / "run", references=str(source), count=2, per_reference=True, values=values
+        str(source),
+        subject,
+        ig2.IG2(4),
+        tmp_path / "run",
+        question=ig2.Question(references=str(source), count=2),
+        saving=ig2.Saving(per_reference=True, values=values),
     )
     for row in store:
         parts = np.reshape(row["reference_values"], (len(row["reference_labels"]), *row["values"].shape)).astype(float)
@@ -87,18 +91,25 @@ def test_texts_and_rows_keep_their_references_too(tmp_path):
     net = seeded(lambda: nn.Linear(3, 2), 1).float()
     net.bias.data.zero_()
     subject = modalities.table.subject(net, modalities.table.infer_columns(frame), ["well", "ill"], rows=frame)
-    run = {"references": str(tmp_path / "rows.csv"), "count": 2, "per_reference": True}
-    ig2.run(str(tmp_path / "rows.csv"), subject, ig2.IG2(4), tmp_path / "run", **run)
+    question = ig2.Question(references=str(tmp_path / "rows.csv"), count=2)
+    rows = str(tmp_path / "rows.csv")
+    ig2.run(rows, subject, ig2.IG2(4), tmp_path / "run", question, ig2.Saving(per_reference=True))
     collection = Collection([tmp_path / "run"])
     method = collection.view(collection.catalogue.ids[0])[0][0].methods[0]
     assert [reference.scores.shape for reference in method.references] == [(3,), (3,)]
 
 
 def test_what_cannot_be_kept_is_an_error(subject, source, tmp_path):
-    options = {"references": str(source), "per_reference": True}
-    refuses(InputError, "values", lambda: ig2.run(str(source), subject, ig2.IG2(4), tmp_path / "a", values="none", **options))
+    question, saving = ig2.Question(references=str(source)), ig2.Saving("none", per_reference=True)
     refuses(
-        InputError, "per_reference", lambda: ig2.run(str(source), subject, ig2.Gradient(), tmp_path / "b", per_reference=True)
+        InputError,
+        "values",
+        lambda: ig2.run(str(source), subject, ig2.IG2(4), tmp_path / "a", question, saving),
+    )
+    refuses(
+        InputError,
+        "per_reference",
+        lambda: ig2.run(str(source), subject, ig2.Gradient(), tmp_path / "b", saving=ig2.Saving(per_reference=True)),
     )
 
 
@@ -127,7 +138,7 @@ def test_a_signal_is_a_curve_with_its_channels_and_times(tmp_path, layout, value
     net = nn.Sequential(nn.Flatten(), nn.Linear(x[0].size, 2))
     subject = modalities.signal.subject(net.eval(), 40, layout, rate=8.0, channels=channels)
     samples = [(sample, None) for sample in x]
-    store = ig2.run(samples, subject, ig2.Gradient(), tmp_path / "store", values=values)
+    store = ig2.run(samples, subject, ig2.Gradient(), tmp_path / "store", saving=ig2.Saving(values=values))
     shown = Collection([store.folder], samples if values == "float32" else None).view("1")[0][0]
     assert isinstance(shown.view, Curve) and shown.view.rate == 8.0 and shown.view.steps == 40
     total = subject.explain(x[1:2], ig2.Gradient()).values.sum().item()

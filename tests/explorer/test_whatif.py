@@ -294,12 +294,12 @@ def test_another_model_is_noticed(models):
 def test_the_settings_are_those_of_the_store(tmp_path):
     subject, frame = make_patients()
     frame.head(3).to_csv(tmp_path / "rows.csv", index=False)
-    settings = {"target": "ill", "against": None, "count": 3, "seed": 7}
-    ig2.run(str(tmp_path / "rows.csv"), subject, ig2.ExpectedIG(4), tmp_path / "store", **settings, device="cpu")
+    question = Question("ill", None, count=3, seed=7)
+    ig2.run(str(tmp_path / "rows.csv"), subject, ig2.ExpectedIG(4), tmp_path / "store", question, device="cpu")
     collection = Collection([tmp_path / "store"])
     plan = WhatIf(collection, subject, ig2.ExpectedIG(4)).plan
     asked = plan.question
-    assert (asked.target, asked.against, asked.count, asked.seed, plan.storing.values) == (1, None, 3, 7, "units")
+    assert (asked.target, asked.against, asked.count, asked.seed, plan.saving.values) == (1, None, 3, 7, "units")
     other = WhatIf(collection, subject, ig2.ExpectedIG(4), Question(0, "next", count=2, seed=1)).plan.question
     assert (other.target, other.against, other.count, other.seed) == (0, "next", 2, 1)
 
@@ -308,7 +308,14 @@ def test_grids_and_superpixels_are_kept_as_in_the_store(tmp_path):
     subject = make_bright()
     for values in (ig2.Grid(4, 4), ig2.Superpixels(5)):
         folder = tmp_path / type(values).__name__
-        ig2.run([photo.source for photo in make_photos(3)], subject, ig2.IG2(4), folder, values=values, device="cpu")
+        ig2.run(
+            [photo.source for photo in make_photos(3)],
+            subject,
+            ig2.IG2(4),
+            folder,
+            saving=ig2.Saving(values=values),
+            device="cpu",
+        )
         whatif = WhatIf(Collection([folder]), subject, ig2.IG2(4))
         content = base64.b64encode(encode(np.full((SIDE, SIDE, 3), 40))).decode()
         shown = ask(whatif, content)[-2]["map"]["scores"]

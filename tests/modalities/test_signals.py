@@ -227,7 +227,7 @@ def test_a_folder_of_sounds_is_run(tmp_path: Path):
         write_wav(tmp_path / "in" / f"{number}.wav", data(30, 2, seed=number).numpy())
     (tmp_path / "in" / "bad.wav").write_bytes(b"RIFF")
     mine = subject(network("CT").float(), 30, "CT", ["a", "b", "c"], rate=10, channels=2)
-    store = ig2.run(tmp_path / "in", mine, ig2.IntegratedGradients(4), tmp_path / "out", references=0.0)
+    store = ig2.run(tmp_path / "in", mine, ig2.IntegratedGradients(4), tmp_path / "out", question=ig2.Question(references=0.0))
     assert sorted(store.ids) == ["0.wav", "1.wav", "2.wav", "bad.wav"] and store.failures == {"InputError": 1}
     alone = mine.explain(tmp_path / "in" / "1.wav", ig2.IntegratedGradients(4), references=0.0)
     np.testing.assert_allclose(store["1.wav"]["values"], alone.values[0], atol=1e-6)
@@ -239,7 +239,14 @@ def test_stored_windows_are_shown_when_they_were(tmp_path: Path, steps: int, int
     net = made(lambda: nn.Sequential(nn.Flatten(), nn.Linear(2 * steps, 2))).eval()
     heart = subject(net, steps, "CT", rate=10, channels={"left": "mV", "right": "mV"}, window=2)
     x = data(2, 2, steps)
-    store = ig2.run(x, heart, ig2.IntegratedGradients(3), tmp_path / "store", values="units", references=0.0)
+    store = ig2.run(
+        x,
+        heart,
+        ig2.IntegratedGradients(3),
+        tmp_path / "store",
+        question=ig2.Question(references=0.0),
+        saving=ig2.Saving(values="units"),
+    )
     curve, scores = SIGNALS.show_row(store["0"], store.manifest)
     assert (curve.channels, curve.seconds, scores.shape) == (("all channels",), steps / 10, (1, intervals))
     assert heart.units[-1] == last == curve.name_moment(0, intervals - 1, intervals)

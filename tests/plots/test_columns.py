@@ -209,7 +209,13 @@ def test_what_cannot_be_drawn_is_refused(result, call, keyword):
 def test_a_store_is_drawn_as_the_attribution_is(subject, result, tmp_path: Path):
     rows().to_csv(tmp_path / "people.csv", index=False)
     method = ig2.IntegratedGradients(rule=ig2.rules.gauss(2))
-    store = ig2.run(tmp_path / "people.csv", subject, method, tmp_path / "store", target=0, against=None, references=0.0)
+    store = ig2.run(
+        tmp_path / "people.csv",
+        subject,
+        method,
+        tmp_path / "store",
+        question=ig2.Question(target=0, against=None, references=0.0),
+    )
     ours, theirs = store.tabulate(), result.tabulate()
     assert ours.names == theirs.names and ours.explained == theirs.explained
     np.testing.assert_allclose(ours.values, theirs.values, atol=1e-5)
@@ -218,7 +224,12 @@ def test_a_store_is_drawn_as_the_attribution_is(subject, result, tmp_path: Path)
     for draw in (plots.beeswarm, plots.importance, plots.waterfall):
         assert drawing.drawn(draw(store)).std() > 0
     other = ig2.run(
-        tmp_path / "people.csv", subject, method, tmp_path / "flat", target=0, against=None, references=0.0, values="float32"
+        tmp_path / "people.csv",
+        subject,
+        method,
+        tmp_path / "flat",
+        question=ig2.Question(target=0, against=None, references=0.0),
+        saving=ig2.Saving(values="float32"),
     )
     networks.refuses(InputError, "units", other.tabulate)
 

@@ -45,9 +45,9 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).eval()
     def run(name, kills=False, **options):
-        return ig2.run(Deadly(kills), net, ig2.IntegratedGradients(3), folder / name, batch=4, **options)
+        return ig2.run(Deadly(kills), net, ig2.IntegratedGradients(3), folder / name, reading=ig2.Reading(batch=4), **options)
     run("local")
-    ray = dict(engine="ray", cluster=Cluster(workers=2))
+    ray = dict(cluster=Cluster(workers=2))
     def stop(done, total):
         if done >= 44:
             raise KeyboardInterrupt
@@ -57,7 +57,7 @@ if __name__ == "__main__":
         print(len(ig2.open(folder / "ray")))
     run("ray", **ray)
     try:
-        run("gpus", engine="ray", cluster=Cluster(workers=2, gpus_per_worker=4))
+        run("gpus", cluster=Cluster(workers=2, gpus_per_worker=4))
     except ig2.InputError as error:
         print(error)
 """

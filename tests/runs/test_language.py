@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import ig2
 from ig2 import modalities
-from ig2._utils.suggestions import ChoiceError
 from ig2.errors import InputError
 from ig2.explorer import Collection
 from ig2.metrics import Insertion
@@ -42,7 +40,9 @@ def prompts(tmp_path: Path) -> Path:
 def test_each_prompt_is_explained_as_it_would_be_alone(
     model: modalities.language.LanguageModel, prompts: Path, tmp_path: Path
 ) -> None:
-    store = ig2.run(prompts, model, out=tmp_path / "store", label="answer", per_reference=True)
+    store = ig2.run(
+        prompts, model, saving=ig2.Saving(per_reference=True), reading=ig2.Reading(label="answer"), out=tmp_path / "store"
+    )
     rows = list(store)
     pair, contrast, empty, chat = rows
     alone = model.explain("In Germany people speak", rather_than="In France people speak")
@@ -54,14 +54,23 @@ def test_each_prompt_is_explained_as_it_would_be_alone(
     assert each.mean(axis=0) == pytest.approx(contrast["values"], rel=1e-4) and len(contrast["reference_labels"]) == 4
     assert "empty" in empty["error"]
     assert chat["units"] == ["Where", "are", "you", "?"]
-    again = ig2.run(prompts, model, out=tmp_path / "store", label="answer", per_reference=True)
+    again = ig2.run(
+        prompts, model, saving=ig2.Saving(per_reference=True), reading=ig2.Reading(label="answer"), out=tmp_path / "store"
+    )
     assert [row["id"] for row in again] == [row["id"] for row in rows]
     with pytest.raises(InputError, match="another run"):
-        ig2.run(prompts, model, ig2.ExpectedIG(4), tmp_path / "store", label="answer", per_reference=True)
+        ig2.run(
+            prompts,
+            model,
+            ig2.ExpectedIG(4),
+            tmp_path / "store",
+            saving=ig2.Saving(per_reference=True),
+            reading=ig2.Reading(label="answer"),
+        )
 
 
 def test_the_explorer_shows_them_as_texts(model: modalities.language.LanguageModel, prompts: Path, tmp_path: Path) -> None:
-    ig2.run(prompts, model, out=tmp_path / "store", label="answer")
+    ig2.run(prompts, model, reading=ig2.Reading(label="answer"), out=tmp_path / "store")
     collection = Collection([tmp_path / "store"])
     assert collection.catalogue.is_right.tolist()[1:] == [0, -1, -1]
     (view,), _ = collection.view("prompts.jsonl:2")
@@ -79,19 +88,25 @@ def test_models_of_other_kinds(kind: str, tmp_path: Path) -> None:
 
 def test_other_prompts_from_a_file(model: modalities.language.LanguageModel, prompts: Path, tmp_path: Path) -> None:
     (tmp_path / "others.txt").write_text("What is old?\nWhere are you?\nIn France\n")
-    store = ig2.run(prompts, model, out=tmp_path / "store", references=tmp_path / "others.txt", count=2, per_reference=True)
+    store = ig2.run(
+        prompts,
+        model,
+        question=ig2.Question(references=tmp_path / "others.txt", count=2),
+        saving=ig2.Saving(per_reference=True),
+        out=tmp_path / "store",
+    )
     assert len(store["prompts.jsonl:2"]["reference_labels"]) == 2  # the first has a pair of its own
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"gradcf": True}, "gradcf"),
-        ({"metrics": [Insertion()]}, "metrics"),
-        ({"engine": "ray"}, "ray"),
-        ({"values": "float32"}, "float32"),
-        ({"values": "none", "per_reference": True}, "per_reference"),
-        ({"column": "text"}, "column 'text'"),
+        ({"saving": ig2.Saving(gradcf=True)}, "gradcf"),
+        ({"saving": ig2.Saving(metrics=[Insertion()])}, "metrics"),
+        ({"cluster": ig2.runs.Cluster()}, "Ray"),
+        ({"saving": ig2.Saving("float32")}, "float32"),
+        ({"saving": ig2.Saving("none", per_reference=True)}, "per_reference"),
+        ({"reading": ig2.Reading(column="text")}, "column 'text'"),
     ],
 )
 def test_what_is_not_for_language_models(
@@ -105,11 +120,9 @@ def test_what_is_not_for_language_models(
 def test_the_precision_of_a_run_is_that_of_its_explanations_and_of_its_store(prompts: Path, tmp_path: Path) -> None:
     model = modalities.language.load(build("llama").float(), make_tokenizer(), name="llama")
     half = ig2.Preparation(precision="bfloat16")
-    stores = [ig2.run(prompts, model, out=tmp_path / str(each), prepare=each) for each in (half, True)]
+    stores = [ig2.run(prompts, replace(model, prepare=each), out=tmp_path / str(each)) for each in (half, True)]
     outputs = [store["prompts.jsonl:1"]["output"] for store in stores]
     alone = replace(model, prepare=half).explain("In Germany people speak", rather_than="In France people speak")
     assert outputs[0] == pytest.approx(float(alone.attribution.output)) and outputs[0] != outputs[1]
     with pytest.raises(InputError, match="another run"):
-        ig2.run(prompts, model, out=tmp_path / "True", prepare=half)
-    with pytest.raises(ChoiceError, match="wrap"):
-        ig2.run(torch.eye(4), torch.nn.Linear(4, 3), out=tmp_path / "net", prepare=half)
+        ig2.run(prompts, replace(model, prepare=half), out=tmp_path / "True")

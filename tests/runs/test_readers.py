@@ -24,9 +24,9 @@ import ig2
 from ig2 import modalities
 from ig2._utils.suggestions import ChoiceError
 from ig2.errors import IG2Error
-from ig2.runs import Source, execution, readers
+from ig2.runs import Cluster, Source, execution, readers
 from ig2.runs.files import lock_store
-from ig2.runs.plan import Storing
+from ig2.runs.plan import Saving
 from ig2.runs.planning import find_model, make_plan
 from ig2.runs.sources import Item, find_source, group_items
 from networks import data, refuses
@@ -129,7 +129,7 @@ def test_for_a_gpu_processes_read_images_unless_asked_not_to(
     monkeypatch.setattr(execution, "open_readers", lambda *args: opened.append(1) or open_readers(*args))
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor.clone())
     items = find_source(photos)
-    plan = make_plan(items, subject, ig2.Gradient(), storing=Storing("none"))
+    plan = make_plan(items, subject, ig2.Gradient(), saving=Saving("none"))
     batches = group_items(iter(items), 4)
     rows = [row for finish in execution.explain_locally(plan, batches, 1, "cuda", asked) for row in finish()]
     assert len(rows) == 12 and bool(opened) is expected
@@ -138,13 +138,14 @@ def test_for_a_gpu_processes_read_images_unless_asked_not_to(
 @pytest.mark.parametrize("asked", [None, True, False])
 def test_a_run_reads_as_it_was_asked_to(net: nn.Module, tmp_path: Path, asked: bool | None) -> None:
     source = Odd("nothing")
-    ig2.run(source, net, ig2.Gradient(), tmp_path, batch=2, reader_processes=asked)
+    ig2.run(source, net, ig2.Gradient(), tmp_path, reading=ig2.Reading(batch=2, processes=asked))
     assert bool(source.read) is not asked  # what it notes stays in the processes
 
 
 def test_processes_are_refused_where_there_are_none(net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options: dict[str, Any] = {"reader_processes": True}
-    refuses(ChoiceError, "Ray", lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, engine="ray", **options))
+    options: dict[str, Any] = {"reading": ig2.Reading(processes=True)}
+    ray = options | {"cluster": Cluster()}
+    refuses(ChoiceError, "Ray", lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, **ray))
     with monkeypatch.context() as patch:
         patch.setitem(multiprocessing.current_process()._config, "daemon", True)  # as in a worker of a DataLoader
         refuses(ChoiceError, "daemonic", lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, **options))
@@ -198,11 +199,13 @@ def test_an_interrupted_run_leaves_no_processes_and_goes_on(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=1, progress=stop, reader_processes=True)
+        ig2.run(
+            photos, subject, ig2.Gradient(), tmp_path / "store", reading=ig2.Reading(batch=1, processes=True), progress=stop
+        )
     assert not multiprocessing.active_children()
     assert 4 <= len(ig2.open(tmp_path / "store")) < 12
-    store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=1)
-    whole = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "whole", batch=1)
+    store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", reading=ig2.Reading(batch=1))
+    whole = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "whole", reading=ig2.Reading(batch=1))
     check_same(list(store), list(whole))
 
 
@@ -217,12 +220,12 @@ def test_a_process_that_is_killed_ends_the_run_which_goes_on(
             os.kill(os.getpid(), signal.SIGKILL)
         return subject.frame(image)
 
-    killing, options = replace(subject, frame=frame), {"batch": 2, "readers": 1, "reader_processes": True}
+    killing, options = replace(subject, frame=frame), {"reading": ig2.Reading(batch=2, readers=1, processes=True)}
     with pytest.raises(IG2Error, match="killed"):
         ig2.run(photos, killing, ig2.Gradient(), tmp_path / "store", **options)
     assert not multiprocessing.active_children()
     assert 0 < len(ig2.open(tmp_path / "store")) < 12
-    store = ig2.run(photos, killing, ig2.Gradient(), tmp_path / "store", batch=2)
+    store = ig2.run(photos, killing, ig2.Gradient(), tmp_path / "store", reading=ig2.Reading(batch=2))
     assert len(store) == 12 and not store.failures
 
 
@@ -235,7 +238,7 @@ class Printing(torch.utils.data.Dataset):
     def __getitem__(self, number):
         print("reading", number)
         return torch.eye(6)[number]
-ig2.run(Printing(), torch.nn.Linear(6, 3), ig2.Gradient(), sys.argv[1], batch=2, reader_processes=True)
+ig2.run(Printing(), torch.nn.Linear(6, 3), ig2.Gradient(), sys.argv[1], reading=ig2.Reading(batch=2, processes=True))
 """
 
 
@@ -255,7 +258,8 @@ def stop(done, total):
     if done >= 4:
         print(*(child.pid for child in multiprocessing.active_children()), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-ig2.run(torch.eye(40), torch.nn.Linear(40, 3), ig2.Gradient(), sys.argv[1], batch=2, progress=stop, reader_processes=True)
+reading = ig2.Reading(batch=2, processes=True)
+ig2.run(torch.eye(40), torch.nn.Linear(40, 3), ig2.Gradient(), sys.argv[1], reading=reading, progress=stop)
 """
 
 

@@ -37,7 +37,7 @@ from ig2.runs import Store, execution
 from ig2.runs import plan as plans
 from ig2.runs.files import lock_store
 from ig2.runs.manifest import _fingerprint_weights
-from ig2.runs.planning import check_storing, make_plan
+from ig2.runs.planning import check_saving, make_plan
 from ig2.runs.sources import find_source, group_items
 from networks import Record, data, refuses, seeded
 
@@ -77,7 +77,15 @@ def test_photos_with_references_metrics_and_classes(
 ) -> None:
     metric = ig2.metrics.Insertion(thresholds=4)
     method = ig2.IG2(3)
-    store = ig2.run(photos, subject, method, tmp_path / "store", count=3, metrics=[metric], gradcf=True, batch=5)
+    store = ig2.run(
+        photos,
+        subject,
+        method,
+        tmp_path / "store",
+        question=ig2.Question(count=3),
+        saving=ig2.Saving(metrics=[metric], gradcf=True),
+        reading=ig2.Reading(batch=5),
+    )
     names = [item.id for item in find_source(photos)][:5]
     attribution = subject.explain([photos / name for name in names], method, count=3)
     scores = metric(subject.model, attribution)
@@ -100,7 +108,7 @@ def test_values_are_pooled_and_keep_their_sum(
     photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path, values: Any
 ) -> None:
     full = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "full")
-    store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", values=values)
+    store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", saving=ig2.Saving(values=values))
     expected, row = full["red/3.png"]["values"], store["red/3.png"]
     if values == "none":
         assert "values" not in row
@@ -122,7 +130,15 @@ def test_aggregates_are_those_of_the_rows(
     photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path, values: Any
 ) -> None:
     metric = ig2.metrics.Insertion(thresholds=4)
-    store = ig2.run(photos, subject, ig2.IG2(2), tmp_path / "store", values=values, count=3, metrics=[metric], batch=5)
+    store = ig2.run(
+        photos,
+        subject,
+        ig2.IG2(2),
+        tmp_path / "store",
+        question=ig2.Question(count=3),
+        saving=ig2.Saving(values=values, metrics=[metric]),
+        reading=ig2.Reading(batch=5),
+    )
     aggregates = store.aggregates
     assert aggregates.rows == len(store) and len(aggregates.curve("insertion")) == 5
     assert (len(aggregates.feature_means()) > 0) == (values == "float32" or isinstance(values, ig2.Grid))
@@ -150,7 +166,9 @@ def test_words_of_texts(tmp_path: Path) -> None:
     store = ig2.run(tmp_path / "lines.txt", subject, ig2.IntegratedGradients(3), tmp_path / "words")
     assert store["lines.txt:1"]["units"] == ["one", "two", "three"] and store["lines.txt:2"]["values"].shape == (1,)
     assert set(store.aggregates.words) == {"one", "two", "three", "four", "five", "six"}
-    raw = ig2.run(tmp_path / "lines.txt", subject, ig2.IntegratedGradients(3), tmp_path / "raw", values="float32")
+    raw = ig2.run(
+        tmp_path / "lines.txt", subject, ig2.IntegratedGradients(3), tmp_path / "raw", saving=ig2.Saving(values="float32")
+    )
     assert raw["lines.txt:3"]["values"].shape == (2, 4)
     np.testing.assert_allclose(raw["lines.txt:1"]["values"].sum(axis=1), store["lines.txt:1"]["values"], atol=1e-6)
     metric = ig2.metrics.Deletion(thresholds=3, features="word")
@@ -169,7 +187,9 @@ def table_subject(classes: int = 3) -> modalities.table.TableSubject:
 
 def test_rows_of_a_table_and_those_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("key,age,town\np,30,a\nq,old,b\nr,50,c\ns,70,b\n", encoding="utf-8")
-    store = ig2.run(tmp_path / "t.csv", table_subject(), ig2.IntegratedGradients(3), tmp_path / "store", id="key")
+    store = ig2.run(
+        tmp_path / "t.csv", table_subject(), ig2.IntegratedGradients(3), tmp_path / "store", reading=ig2.Reading(id="key")
+    )
     assert store.manifest["units"] == ["age", "town"] and store["p"]["values"].shape == (2,)
     assert store["p"]["cells"] == ["30", "a"]
     assert store.failures == {"BadRowsError": 2}
@@ -182,7 +202,9 @@ def test_rows_of_a_table_and_those_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_pool_that_is_a_source(photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path) -> None:
     (photos / "red" / "broken.png").write_bytes(b"nothing")
     with pytest.warns(ig2.IG2Warning, match=r"red/broken\.png"):
-        store = ig2.run(photos / "green", subject, ig2.ExpectedIG(3), tmp_path / "store", references=photos, count=2)
+        store = ig2.run(
+            photos / "green", subject, ig2.ExpectedIG(3), tmp_path / "store", question=ig2.Question(references=photos, count=2)
+        )
     assert store.manifest["fingerprint"]["question"]["references"]["place"] == str(photos)
     items = [item for item in find_source(photos) if "broken" not in item.id]
     pool = [modalities.Sample(item.content, item.id, item.label) for item in items]
@@ -192,12 +214,23 @@ def test_a_pool_that_is_a_source(photos: Path, subject: modalities.image.ImageSu
 
 def test_any_strategy_gives_the_references(net: nn.Module, samples: torch.Tensor, tmp_path: Path) -> None:
     strategy = ig2.references.Samples(data(6, 5, seed=9), 3)
-    store = ig2.run(samples, net, ig2.ExpectedIG(3), tmp_path / "store", references=strategy, batch=7)
+    store = ig2.run(
+        samples,
+        net,
+        ig2.ExpectedIG(3),
+        tmp_path / "store",
+        question=ig2.Question(references=strategy),
+        reading=ig2.Reading(batch=7),
+    )
     attribution = ig2.ExpectedIG(3)(net, samples, references=strategy)
     np.testing.assert_allclose(np.stack([row["values"] for row in store]), attribution.values.numpy(), atol=1e-6)
     assert all(row["spread"] > 0 for row in store)
     other = ig2.references.Samples(data(6, 5, seed=8), 3)
-    refuses(InputError, "digest", lambda: ig2.run(samples, net, ig2.ExpectedIG(3), tmp_path / "store", references=other))
+    refuses(
+        InputError,
+        "digest",
+        lambda: ig2.run(samples, net, ig2.ExpectedIG(3), tmp_path / "store", question=ig2.Question(references=other)),
+    )
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
@@ -210,7 +243,13 @@ def test_walks_that_failed_are_told_apart(tmp_path: Path) -> None:
     samples = torch.tensor([[0.0, 0.0], [3.0, 3.0]]).double()  # asleep, awake
     references = torch.full((1, 2), 4.0).double()
     stores = [
-        ig2.run(samples, flat, ig2.IG2(10, fallback=fallback), tmp_path / str(fallback), references=references)
+        ig2.run(
+            samples,
+            flat,
+            ig2.IG2(10, fallback=fallback),
+            tmp_path / str(fallback),
+            question=ig2.Question(references=references),
+        )
         for fallback in (None, "straight")
     ]
     columns = [store.to_pandas(["arrival", "stuck", "finished"]) for store in stores]
@@ -222,19 +261,30 @@ def test_walks_that_failed_are_told_apart(tmp_path: Path) -> None:
 def test_targets_that_are_no_class(net: nn.Module, samples: torch.Tensor, tmp_path: Path) -> None:
     dense = nn.Sequential(nn.Conv1d(1, 3, 3, padding=1), nn.Tanh()).double().eval()
     signals, region, deletion = samples[:, None], targets.Region((1, 4), 2), metrics.Deletion(features="element")
-    store = ig2.run(signals, dense, ig2.IntegratedGradients(4), tmp_path / "a", target=region, metrics=[deletion])
+    store = ig2.run(
+        signals,
+        dense,
+        ig2.IntegratedGradients(4),
+        tmp_path / "a",
+        question=ig2.Question(target=region),
+        saving=ig2.Saving(metrics=[deletion]),
+    )
     alone = ig2.IntegratedGradients(4)(dense, signals, region)
     assert np.allclose([row["values"] for row in store], alone.values, atol=1e-6)
     assert store[3]["target_name"] == alone.explained[3]
     assert store[3]["prediction"] is None and store[3]["output"] == pytest.approx(float(alone.output[3]))
     scores = deletion(dense, alone).values
     assert np.allclose([row["deletion"] for row in store], scores, atol=1e-6)
-    again = lambda target: ig2.run(signals, dense, ig2.IntegratedGradients(4), tmp_path / "a", target=target)  # noqa: E731
+
+    def again(target: Any) -> Any:
+        question = ig2.Question(target=target)
+        return ig2.run(signals, dense, ig2.IntegratedGradients(4), tmp_path / "a", question)
+
     refuses(InputError, "another run", lambda: again(targets.Region((1, 4), 1)))
     refuses(InputError, "metrics=", lambda: store.score(deletion, signals, dense))
     refuses(InputError, "same for every item", lambda: again(targets.Region(torch.tensor([[1.0, 4.0], [0.0, 2.0]]), 2)))
     by_number, by_object = (
-        ig2.run(samples, net, ig2.IntegratedGradients(4), tmp_path / name, target=target)
+        ig2.run(samples, net, ig2.IntegratedGradients(4), tmp_path / name, question=ig2.Question(target=target))
         for name, target in (("b", 1), ("c", targets.Class(1)))
     )
     assert [row["output"] for row in by_number] == [row["output"] for row in by_object]
@@ -242,7 +292,7 @@ def test_targets_that_are_no_class(net: nn.Module, samples: torch.Tensor, tmp_pa
 
 def test_photos_are_explained_by_a_target(photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path) -> None:
     norm = targets.Norm()
-    store = ig2.run(photos, subject, ig2.IG2(4), tmp_path / "store", target=norm, count=2)
+    store = ig2.run(photos, subject, ig2.IG2(4), tmp_path / "store", question=ig2.Question(target=norm, count=2))
     assert len(store) == 12 and {row["target_name"] for row in store} == {"the norm of the output"}
     a = subject.explain(sorted(photos.rglob("*.png"))[:2], ig2.IG2(4), norm, count=2)
     assert a.explained == ["the norm of the output"] * 2 and a.baseline_outputs.shape == (2, 2) and a.question is norm
@@ -260,7 +310,7 @@ def test_another_run_is_refused_with_what_differs(net: nn.Module, samples: torch
     refuses(
         InputError,
         "question.seed is 0 there and 1 here",
-        lambda: ig2.run(samples, net, ig2.IntegratedGradients(4), out, seed=1),
+        lambda: ig2.run(samples, net, ig2.IntegratedGradients(4), out, question=ig2.Question(seed=1)),
     )
     refuses(InputError, "source.name", lambda: ig2.run(Listed(samples), net, ig2.IntegratedGradients(4), out))
     manifest = json.loads((out / "manifest.json").read_text())
@@ -312,7 +362,7 @@ def test_photos_of_another_size_or_other_classes_are_refused(photos: Path, tmp_p
 
     def run(size: int, classes: list[str], **options: Any) -> Any:
         subject = modalities.image.subject(net, size, classes=classes, **options)
-        return lambda: ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", values=ig2.Grid(2, 2))
+        return lambda: ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", saving=ig2.Saving(values=ig2.Grid(2, 2)))
 
     run(8, ["a", "b"])()
     assert len(run(8, ["a", "b"])()) == 12
@@ -336,7 +386,9 @@ def test_a_run_that_could_not_begin_leaves_its_folder_to_the_next(tmp_path: Path
     (tmp_path / "t.csv").write_text("key,age,town\np,30,a\nq,40,b\n", encoding="utf-8")
 
     def run(id: str) -> Any:
-        return lambda: ig2.run(tmp_path / "t.csv", table_subject(), ig2.Gradient(), tmp_path / "store", id=id)
+        return lambda: ig2.run(
+            tmp_path / "t.csv", table_subject(), ig2.Gradient(), tmp_path / "store", reading=ig2.Reading(id=id)
+        )
 
     refuses(InputError, "no column 'kye'", run("kye"))
     assert run("key")().ids == ["p", "q"]
@@ -359,7 +411,15 @@ def test_a_store_keeps_what_a_view_shows(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (3, 2, 4, 3), dtype=np.uint8)
     for subject, samples in ((picture, list(pixels)), (heart, list(data(3, 12, 2).float()))):
         out = tmp_path / subject.modality.name
-        store = ig2.run(samples, subject, ig2.Gradient(), out, against=None, values="view", batch=2)
+        store = ig2.run(
+            samples,
+            subject,
+            ig2.Gradient(),
+            out,
+            question=ig2.Question(against=None),
+            saving=ig2.Saving(values="view"),
+            reading=ig2.Reading(batch=2),
+        )
         batch = subject.read(samples)
         expected = subject.scores(batch, ig2.Gradient()(subject.model, batch.x))
         for row, scores in zip(store, expected, strict=True):
@@ -368,7 +428,7 @@ def test_a_store_keeps_what_a_view_shows(tmp_path: Path) -> None:
         view = Collection([out]).view("1")[0][0]
         assert isinstance(view.view, subject.modality.shows)
         np.testing.assert_allclose(view.methods[0].scores, expected[1], rtol=1e-5, atol=1e-7)
-    refuses(ChoiceError, "bare network", lambda: ig2.run(samples, flat, None, tmp_path / "x", values="view"))
+    refuses(ChoiceError, "bare network", lambda: ig2.run(samples, flat, None, tmp_path / "x", saving=ig2.Saving(values="view")))
 
 
 def test_arguments_that_do_not_fit(
@@ -377,19 +437,21 @@ def test_arguments_that_do_not_fit(
     def run(*arguments: Any, **options: Any) -> Any:
         return lambda: ig2.run(*arguments, out=tmp_path / "store", **options)
 
-    refuses(ChoiceError, "units", run(photos, subject, values="units"))
-    refuses(ChoiceError, "float8", run(photos, subject, values="float8"))
-    refuses(ChoiceError, "engine", run(photos, subject, engine="spark"))
-    refuses(InputError, "truth", run(photos, subject, metrics=[ig2.metrics.GTAUC()]))
-    refuses(InputError, "metrics", run(photos, subject, metrics=["insertion"]))
+    def saving(**parts: Any) -> Any:
+        return run(photos, subject, saving=ig2.Saving(**parts))
+
+    refuses(ChoiceError, "units", saving(values="units"))
+    refuses(ChoiceError, "float8", saving(values="float8"))
+    refuses(InputError, "truth", saving(metrics=[ig2.metrics.GTAUC()]))
+    refuses(InputError, "metrics", saving(metrics=["insertion"]))
     few, many = ig2.metrics.Insertion(thresholds=4), ig2.metrics.Insertion(thresholds=8)
-    refuses(InputError, "two metrics would be named 'insertion'", run(photos, subject, metrics=[few, many]))
+    refuses(InputError, "two metrics would be named 'insertion'", saving(metrics=[few, many]))
     for name in ("id", "output", "values", "gradcf", 3):
-        refuses(InputError, f"a metric would be named {name!r}", run(photos, subject, metrics={name: few}))
+        refuses(InputError, f"a metric would be named {name!r}", saving(metrics={name: few}))
     refuses(InputError, "tensors", run(photos, ig2.wrap(net)))
     (tmp_path / "lines.txt").write_text("one\n")
     refuses(InputError, "reads images", run(tmp_path / "lines.txt", subject))
-    refuses(InputError, "strategy", run(data(3, 5), net, ig2.ExpectedIG(2), references=photos))
+    refuses(InputError, "strategy", run(data(3, 5), net, ig2.ExpectedIG(2), question=ig2.Question(references=photos)))
     refuses(InputError, "no items", run(torch.zeros(0, 5), net))
     assert not (tmp_path / "store" / "manifest.json").exists() or not ig2.open(tmp_path / "store").files
 
@@ -397,13 +459,19 @@ def test_arguments_that_do_not_fit(
 def test_two_items_of_one_id_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("key,age,town\np,30,a\nq,40,b\np,50,a\n", encoding="utf-8")
     refuses(
-        InputError, "'p' is a duplicate", lambda: ig2.run(tmp_path / "t.csv", table_subject(), None, tmp_path / "s", id="key")
+        InputError,
+        "'p' is a duplicate",
+        lambda: ig2.run(tmp_path / "t.csv", table_subject(), None, tmp_path / "s", reading=ig2.Reading(id="key")),
     )
 
 
 def test_a_run_in_which_nothing_works_says_so(net: nn.Module, tmp_path: Path) -> None:
     refuses(InputError, "none of 4 items", lambda: ig2.run(data(4, 6), net, ig2.Gradient(), tmp_path / "a"))
-    refuses(InputError, "at fault", lambda: ig2.run(data(500, 6), net, ig2.Gradient(), tmp_path / "b", batch=50))
+    refuses(
+        InputError,
+        "at fault",
+        lambda: ig2.run(data(500, 6), net, ig2.Gradient(), tmp_path / "b", reading=ig2.Reading(batch=50)),
+    )
     assert not ig2.open(tmp_path / "a").files
 
 
@@ -414,8 +482,8 @@ def test_a_bad_item_is_a_row_with_its_error_and_the_rest_goes_on(net: nn.Module,
     samples = data(12, 5)
     samples[4] = torch.nan
     source: Any = Listed(samples, (2,))
-    whole = ig2.run(Listed(data(12, 5)), net, ig2.IntegratedGradients(3), tmp_path / "whole", batch=5)
-    store = ig2.run(source, net, ig2.IntegratedGradients(3), tmp_path / "store", batch=5)
+    whole = ig2.run(Listed(data(12, 5)), net, ig2.IntegratedGradients(3), tmp_path / "whole", reading=ig2.Reading(batch=5))
+    store = ig2.run(source, net, ig2.IntegratedGradients(3), tmp_path / "store", reading=ig2.Reading(batch=5))
     assert len(store) == 12 and store.failures == {"InputError": 1, "OSError": 1}
     assert store["2"]["error"] == "Input/output error" and "NaN" in store["4"]["error"]
     for i in (0, 1, 3, 5, 11):
@@ -443,7 +511,7 @@ def test_what_a_network_says_of_an_item_does_not_depend_on_those_before(
 ) -> None:
     samples = samples[:12].clone()
     samples[[0, 7]] += 99
-    store = ig2.run(samples, Moody(net).eval(), ig2.Gradient(), tmp_path, batch=batch)
+    store = ig2.run(samples, Moody(net).eval(), ig2.Gradient(), tmp_path, reading=ig2.Reading(batch=batch))
     errors = {row["id"]: row["error"] for row in store if row["error"]}
     assert list(errors) == ["0", "7"] and len(set(errors.values())) == 1
     assert "the network fails on the first explicand" in errors["7"] and "too bright" in errors["7"]
@@ -451,7 +519,7 @@ def test_what_a_network_says_of_an_item_does_not_depend_on_those_before(
 
 def test_a_run_opens_the_network_once(net: nn.Module, samples: torch.Tensor, tmp_path: Path) -> None:
     counted = Moody(net).eval()
-    ig2.run(samples[:12], counted, ig2.Gradient(), tmp_path, batch=3)
+    ig2.run(samples[:12], counted, ig2.Gradient(), tmp_path, reading=ig2.Reading(batch=3))
     assert counted.passes[-3:] == [3, 3, 3] and len(counted.passes) < 12
 
 
@@ -475,8 +543,9 @@ def test_values_that_float16_cannot_hold_are_an_error(tmp_path: Path, per_refere
     samples = torch.tensor([[1.0, 2.0], [7e4, 0.0], [3.0, 4.0]])
     references = torch.tensor([[0.0, 0.0], [6e4, 0.0]] if per_reference else [[0.0, 0.0]])  # of two it holds the mean
     pairs = [(sample, number) for number, sample in enumerate(samples)]
-    options: dict[str, Any] = {"values": "float16", "references": references, "per_reference": per_reference, "batch": batch}
-    store = ig2.run(pairs, net, ig2.IntegratedGradients(2), tmp_path / "store", **options)
+    question, saving = ig2.Question(references=references), ig2.Saving("float16", per_reference=per_reference)
+    reading = ig2.Reading(batch=batch)
+    store = ig2.run(pairs, net, ig2.IntegratedGradients(2), tmp_path / "store", question, saving, reading)
     assert "float16, which ends at 65504: keep float32" in store["1"]["error"] and store["1"]["label"] == 1
     assert store["0"]["error"] is None and store["2"]["values"].tolist()[1] == 4.0
 
@@ -493,7 +562,7 @@ def test_labels_of_any_kind_are_kept_as_they_can_be(net: nn.Module, tmp_path: Pa
 def test_an_item_of_another_shape_is_a_row_with_its_error(subject: modalities.image.ImageSubject, tmp_path: Path) -> None:
     samples = [*data(3, 3, 8, 8), data(3, 9, 9), data(8, 8), *data(2, 3, 8, 8)]
     net = seeded(lambda: nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(-3), nn.Linear(12, 2)), 0).eval()
-    store = ig2.run(samples, net, ig2.Gradient(), tmp_path / "store", batch=6)
+    store = ig2.run(samples, net, ig2.Gradient(), tmp_path / "store", reading=ig2.Reading(batch=6))
     assert [row["error"] is None for row in store] == [True, True, True, False, False, True, True]
     assert "(3, 9, 9)" in store["3"]["error"]
 
@@ -501,11 +570,11 @@ def test_an_item_of_another_shape_is_a_row_with_its_error(subject: modalities.im
 def test_failed_items_are_tried_again_when_asked(net: nn.Module, tmp_path: Path) -> None:
     source = Listed(data(12, 5), (2, 7))
     method, out = ig2.IntegratedGradients(3), tmp_path / "store"
-    ig2.run(source, net, method, out, batch=5)
+    ig2.run(source, net, method, out, reading=ig2.Reading(batch=5))
     source.broken, source.read = {7}, []
-    assert ig2.run(source, net, method, out, batch=5).failures == {"OSError": 2}
+    assert ig2.run(source, net, method, out, reading=ig2.Reading(batch=5)).failures == {"OSError": 2}
     assert source.read == []
-    store = ig2.run(source, net, method, out, batch=5, retry_failed=True)
+    store = ig2.run(source, net, method, out, reading=ig2.Reading(batch=5, retry_failed=True))
     assert sorted(source.read) == [2, 7]
     assert store.failures == {"OSError": 1} and len(store) == 12 and store["2"]["error"] is None
     assert store.aggregates.rows == 11
@@ -514,11 +583,11 @@ def test_failed_items_are_tried_again_when_asked(net: nn.Module, tmp_path: Path)
 def test_a_source_that_has_grown_goes_on(net: nn.Module, tmp_path: Path) -> None:
     samples = data(15, 5)
     method, out = ig2.IntegratedGradients(3), tmp_path / "store"
-    ig2.run(Listed(samples[:10]), net, method, out, batch=5)
+    ig2.run(Listed(samples[:10]), net, method, out, reading=ig2.Reading(batch=5))
     source = Listed(samples)
-    store = ig2.run(source, net, method, out, batch=5)
+    store = ig2.run(source, net, method, out, reading=ig2.Reading(batch=5))
     assert sorted(source.read) == [10, 11, 12, 13, 14]
-    whole = ig2.run(Listed(samples), net, method, tmp_path / "whole", batch=5)
+    whole = ig2.run(Listed(samples), net, method, tmp_path / "whole", reading=ig2.Reading(batch=5))
     assert content(store) == content(whole)
 
 
@@ -538,7 +607,11 @@ def test_a_list_of_files_grows(photos: Path, subject: modalities.image.ImageSubj
 
 @pytest.mark.parametrize("seconds", [math.nan, -1.0, "ten"])
 def test_seconds_that_are_none_are_refused(seconds: Any, net: nn.Module, tmp_path: Path) -> None:
-    refuses(InputError, "flush_seconds", lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, flush_seconds=seconds))
+    refuses(
+        InputError,
+        "flush_seconds",
+        lambda: ig2.run(data(4, 5), net, ig2.Gradient(), tmp_path, saving=ig2.Saving(flush_seconds=seconds)),
+    )
 
 
 @pytest.mark.parametrize("groups", [ig2.Grid(3, 4), ig2.Superpixels(5)])
@@ -578,7 +651,15 @@ def test_of_a_grid_its_fields_are_copied_and_nothing_larger(
         return begin(tensors)
 
     monkeypatch.setattr(plans, "_begin_copy", watch)
-    ig2.run(photos, subject, ig2.IG2(2), tmp_path / "store", values=ig2.Grid(2, 3), count=3, batch=4)
+    ig2.run(
+        photos,
+        subject,
+        ig2.IG2(2),
+        tmp_path / "store",
+        question=ig2.Question(count=3),
+        saving=ig2.Saving(values=ig2.Grid(2, 3)),
+        reading=ig2.Reading(batch=4),
+    )
     assert sizes == [6] * 3
 
 
@@ -587,7 +668,11 @@ def test_a_table_is_the_same_of_columns_and_of_rows(photos: Path, subject: modal
     strategy = ig2.references.Samples(subject.read(sorted((photos / "red").iterdir())).x, 2)
     scored = [metrics.Insertion(thresholds=4)]
     plan = make_plan(
-        items, subject, ig2.IG2(3), ig2.Question(references=strategy), check_storing("float32", subject, scored, gradcf=True)
+        items,
+        subject,
+        ig2.IG2(3),
+        ig2.Question(references=strategy),
+        check_saving(ig2.Saving("float32", gradcf=True, metrics=scored), subject),
     )
     rows = plan.explain(plan.read(list(items)))()
     assert isinstance(rows, plans.Columns) and len(rows) == 12
@@ -624,8 +709,8 @@ def test_what_cannot_be_kept_is_not_explained_again_one_by_one(
         calls.append(len(batch))
         return ig2.Gradient()
 
-    options: dict[str, Any] = {"values": ig2.Grid(9, 9), "batch": 6}
-    refuses(InputError, "more cells", lambda: ig2.run(photos, subject, make, tmp_path / "store", **options))
+    kept: dict[str, Any] = {"saving": ig2.Saving(values=ig2.Grid(9, 9)), "reading": ig2.Reading(batch=6)}
+    refuses(InputError, "more cells", lambda: ig2.run(photos, subject, make, tmp_path / "store", **kept))
     assert calls == [6, 6]
 
 
@@ -650,9 +735,18 @@ def test_rows_are_finished_while_the_next_items_are_explained(
             third.set()
         return ig2.Gradient()
 
-    store = ig2.run(photos, subject, make, tmp_path / "store", batch=2, values=Patient(), readers=1)
+    store = ig2.run(
+        photos, subject, make, tmp_path / "store", saving=ig2.Saving(values=Patient()), reading=ig2.Reading(batch=2, readers=1)
+    )
     assert waited == [True] * 6 and len(store) == 12
-    plain = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "plain", batch=2, values=ig2.Grid(2, 2))
+    plain = ig2.run(
+        photos,
+        subject,
+        ig2.Gradient(),
+        tmp_path / "plain",
+        saving=ig2.Saving(values=ig2.Grid(2, 2)),
+        reading=ig2.Reading(batch=2),
+    )
     for one, two in zip(store, plain, strict=True):
         np.testing.assert_allclose(one["values"], two["values"].ravel(), rtol=1e-6)
 
@@ -685,12 +779,12 @@ def test_an_interrupted_run_keeps_what_it_has(net: nn.Module, tmp_path: Path, mo
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ig2.run(Listed(data(60, 5)), net, method, out, batch=5, progress=stop)
+        ig2.run(Listed(data(60, 5)), net, method, out, reading=ig2.Reading(batch=5), progress=stop)
     kept = ig2.open(out)
     assert 10 <= len(kept) < 60 and kept.aggregates.rows == kept.progress["done"] == len(kept)
     assert seen[:2] == [5, 10]
-    store = ig2.run(Listed(data(60, 5)), net, method, out, batch=5)
-    whole = ig2.run(Listed(data(60, 5)), net, method, tmp_path / "whole", batch=5)
+    store = ig2.run(Listed(data(60, 5)), net, method, out, reading=ig2.Reading(batch=5))
+    whole = ig2.run(Listed(data(60, 5)), net, method, tmp_path / "whole", reading=ig2.Reading(batch=5))
     assert content(store) == content(whole)
 
 
@@ -701,14 +795,14 @@ def test_what_a_run_did_before_it_was_resumed_is_counted(net: nn.Module, tmp_pat
 
     source, out = Listed(data(60, 5), broken=(1, 2, 57)), tmp_path / "store"
     with pytest.raises(KeyboardInterrupt):
-        ig2.run(source, net, ig2.Gradient(), out, batch=5, progress=stop)
+        ig2.run(source, net, ig2.Gradient(), out, reading=ig2.Reading(batch=5), progress=stop)
     before = ig2.open(out).progress
     assert before["failed"] == 2 and before["items"] == before["done"] < 60 == before["total"]
-    after = ig2.run(source, net, ig2.Gradient(), out, batch=5).progress
+    after = ig2.run(source, net, ig2.Gradient(), out, reading=ig2.Reading(batch=5)).progress
     assert (after["failed"], after["done"], after["items"], after["gone"]) == (3, 60, 60, 0)
     assert after["seconds"] > before["seconds"] and after["rate"] > 0
     fewer = Listed(data(58, 5), broken=(1, 2, 57))
-    again = ig2.run(fewer, net, ig2.Gradient(), out, batch=5, retry_failed=True).progress
+    again = ig2.run(fewer, net, ig2.Gradient(), out, reading=ig2.Reading(batch=5, retry_failed=True)).progress
     assert (again["failed"], again["done"], again["items"], again["gone"]) == (3, 58, 63, 2)
 
 
@@ -732,14 +826,18 @@ def test_a_full_disk_ends_the_run_and_a_larger_one_resumes_it(tmp_path: Path) ->
     net = seeded(lambda: nn.Linear(3000, 3), 0).eval().float()
     method = ig2.Gradient()
     with small_disk(tmp_path / "disk", "400k") as disk:
-        run = lambda out: ig2.run(Listed(samples), net, method, out, batch=4, flush_seconds=0.0)  # noqa: E731
+
+        def run(out: Path) -> Any:
+            saving, reading = ig2.Saving(flush_seconds=0.0), ig2.Reading(batch=4)
+            return ig2.run(Listed(samples), net, method, out, saving=saving, reading=reading)
+
         refuses(FileError, "No space left", lambda: run(disk / "store"))
         half = ig2.open(disk / "store")
         assert 0 < len(half) < 60 and len(list(half)) == len(half)
         shutil.copytree(disk / "store", tmp_path / "store")
     source = Listed(samples)
     done = {int(name) for name in ig2.open(tmp_path / "store").ids}
-    store = ig2.run(source, net, method, tmp_path / "store", batch=4)
+    store = ig2.run(source, net, method, tmp_path / "store", reading=ig2.Reading(batch=4))
     assert done.isdisjoint(source.read) and len(store) == 60
     assert content(store) == content(run(tmp_path / "whole"))
 
@@ -759,11 +857,20 @@ def test_a_write_that_fails_ends_the_run_and_keeps_the_rest(
     with monkeypatch.context() as patch:
         patch.setattr("ig2.runs.files.write_file", fail)
         refuses(
-            FileError, "No space", lambda: ig2.run(Listed(data(40, 5)), net, method, tmp_path / "s", batch=5, flush_seconds=0.0)
+            FileError,
+            "No space",
+            lambda: ig2.run(
+                Listed(data(40, 5)),
+                net,
+                method,
+                tmp_path / "s",
+                saving=ig2.Saving(flush_seconds=0.0),
+                reading=ig2.Reading(batch=5),
+            ),
         )
     assert len(ig2.open(tmp_path / "s")) == 15
-    store = ig2.run(Listed(data(40, 5)), net, method, tmp_path / "s", batch=5)
-    assert content(store) == content(ig2.run(Listed(data(40, 5)), net, method, tmp_path / "w", batch=5))
+    store = ig2.run(Listed(data(40, 5)), net, method, tmp_path / "s", reading=ig2.Reading(batch=5))
+    assert content(store) == content(ig2.run(Listed(data(40, 5)), net, method, tmp_path / "w", reading=ig2.Reading(batch=5)))
 
 
 def test_a_second_run_into_one_store_is_refused(
@@ -802,7 +909,8 @@ def run(out, log, slow):
         print(done, flush=True)
         if slow == "slow":  # and goes on no further than ten such runs can, however late it is killed
             time.sleep(0.01 if done < before + 16 else 3600)
-    ig2.run(Logged(log), net, ig2.IntegratedGradients(3), out, batch=4, flush_seconds=0.0, part_bytes=6000, progress=pause)
+    saving, reading = ig2.Saving(flush_seconds=0.0, part_bytes=6000), ig2.Reading(batch=4)
+    ig2.run(Logged(log), net, ig2.IntegratedGradients(3), out, saving=saving, reading=reading, progress=pause)
 
 # imports once, and what the first call of everything does; every line of its input is a run in a process of its own
 import tempfile
@@ -873,9 +981,14 @@ def test_memory_does_not_grow_with_the_number_of_items(tmp_path: Path) -> None:
         arrays: list[int] = []
         tracemalloc.start()
         ig2.run(
-            Noise(count), net, ig2.Gradient(), tmp_path / f"{count} {again}", batch=100, part_bytes=2**16,
+            Noise(count),
+            net,
+            ig2.Gradient(),
+            tmp_path / f"{count} {again}",
+            saving=ig2.Saving(part_bytes=2**16),
+            reading=ig2.Reading(batch=100),
             progress=lambda done, total: arrays.append(pyarrow.total_allocated_bytes()),
-        )  # fmt: skip
+        )
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return peak, max(arrays)
@@ -906,7 +1019,7 @@ def test_a_named_model_reads_photos(photos: Path, tmp_path: Path, monkeypatch: p
     )
     monkeypatch.chdir(tmp_path)
     with torch.random.fork_rng():
-        store = ig2.run(photos, "my_nets:build", ig2.Gradient(), tmp_path / "store", values=ig2.Grid(2, 2))
+        store = ig2.run(photos, "my_nets:build", ig2.Gradient(), tmp_path / "store", saving=ig2.Saving(values=ig2.Grid(2, 2)))
     assert len(store) == 12 and store[0]["values"].shape == (2, 2) and store[0]["target_name"].startswith("class ")
 
 
@@ -915,11 +1028,13 @@ def test_names_that_are_no_utf8_do_not_end_a_run(photos: Path, subject: modaliti
     for old, new in ((b"/green/1.png", b"/green/gr\xfcn.png"), (b"/red", b"/gr\xfcn")):
         os.rename(os.fsencode(photos) + old, os.fsencode(photos) + new)
     Path(os.fsdecode(os.fsencode(photos) + b"/gr\xfcn/0.png")).write_bytes(b"broken")  # its error has the name, too
-    store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=4)
+    store = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", reading=ig2.Reading(batch=4))
     assert len(store) == 12 and len(store.where("error is None").ids) == 11
     assert store["green/gr\\udcfcn.png"]["label_name"] == "green"
     assert store["gr\\udcfcn/1.png"]["label_name"] == "gr\\udcfcn"
-    again = ig2.run(photos, subject, ig2.Gradient(), tmp_path / "store", batch=4, retry_failed=True)  # knows them by their ids
+    again = ig2.run(
+        photos, subject, ig2.Gradient(), tmp_path / "store", reading=ig2.Reading(batch=4, retry_failed=True)
+    )  # knows them by their ids
     assert len(again) == 12
     scores = again.score(metrics.Deletion(thresholds=2), photos, subject)
     assert not any("source does not have" in why for why in scores.undefined)

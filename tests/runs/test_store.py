@@ -37,7 +37,7 @@ from networks import data, refuses
 @pytest.fixture
 def store(net: nn.Module, samples: torch.Tensor, method: ig2.Method, tmp_path: Path) -> Store:
     pairs = [(sample, i % 3) for i, sample in enumerate(samples)]
-    return ig2.run(pairs, net, method, tmp_path / "store", batch=6)
+    return ig2.run(pairs, net, method, tmp_path / "store", reading=ig2.Reading(batch=6))
 
 
 # -- by us -------------------------------------------------------------------------------------------------------------
@@ -61,8 +61,8 @@ def test_rows_are_what_the_method_returns(store: Store, net: nn.Module, samples:
 def test_each_of_many_rows_has_its_own(values: Any, subject: ImageSubject, tmp_path: Path) -> None:
     """Rows are read in slices of larger arrays, and a tensor of a slice begins elsewhere."""
     x = np.random.default_rng(0).integers(0, 256, (200, 8, 8, 3), dtype=np.uint8)
-    options: dict[str, Any] = {"values": values, "gradcf": True, "per_reference": True, "batch": 50}
-    store = ig2.run(x, subject, ig2.IG2(1), tmp_path, count=2, **options)
+    saving, reading = ig2.Saving(values, gradcf=True, per_reference=True), ig2.Reading(batch=50)
+    store = ig2.run(x, subject, ig2.IG2(1), tmp_path, ig2.Question(count=2), saving, reading)
     assert len(store) > 3 * stores.ROWS_AT_ONCE
     if values == "float32":
         attribution = subject.explain(list(x[140:]), ig2.IG2(1), count=2)
@@ -149,7 +149,7 @@ def test_a_metric_scores_what_is_stored(store: Store, net: nn.Module, samples: t
 
 
 def test_pooled_values_cannot_be_scored(net: nn.Module, samples: torch.Tensor, method: ig2.Method, tmp_path: Path) -> None:
-    store = ig2.run(samples, net, method, tmp_path / "store", values="none")
+    store = ig2.run(samples, net, method, tmp_path / "store", saving=ig2.Saving(values="none"))
     refuses(InputError, "float32", lambda: store.score(ig2.metrics.Deletion(), samples, net))
 
 
@@ -351,9 +351,9 @@ def test_an_item_of_a_deleted_part_is_explained_again(
     (path,) = store.files
     rows = [row["output"] for row in store]
     truncate(path)
-    refuses(InputError, "damaged", lambda: ig2.run(pairs, net, method, store.folder, batch=6))
+    refuses(InputError, "damaged", lambda: ig2.run(pairs, net, method, store.folder, reading=ig2.Reading(batch=6)))
     path.unlink()
-    again = ig2.run(pairs, net, method, store.folder, batch=6)
+    again = ig2.run(pairs, net, method, store.folder, reading=ig2.Reading(batch=6))
     assert [row["output"] for row in again] == rows
     assert again.aggregates.rows == 20  # and not 40
 
@@ -396,7 +396,14 @@ def list_fields(content: dict[str, Any], above: tuple[str, ...] = ()) -> list[tu
 @pytest.fixture
 def photo_store(photos: Path, subject: ig2.modalities.image.ImageSubject, tmp_path: Path) -> Store:
     values = ig2.Grid(2, 2)
-    store = ig2.run(photos, subject, ig2.IG2(2), tmp_path / "seen", count=2, values=values, gradcf=True)
+    store = ig2.run(
+        photos,
+        subject,
+        ig2.IG2(2),
+        tmp_path / "seen",
+        question=ig2.Question(count=2),
+        saving=ig2.Saving(values=values, gradcf=True),
+    )
     typed = {"model": None, "method": "ig2", "steps": 2, "rule": None, "references": None}
     made = {**store.manifest["fingerprint"], "method": {"type": "TypedMethod", "name": "ig2", "steps": 2, "rule": None}}
     files.write_json(store.folder / "manifest.json", {**store.manifest, "fingerprint": made, "command": typed})

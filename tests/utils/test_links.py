@@ -22,7 +22,14 @@ NET = seeded(lambda: torch.nn.Linear(5, 3), 0)
 def explain_samples(folder: Path) -> None:
     """A run that explains more samples each time."""
     count = len(ig2.open(folder)) if (folder / "manifest.json").is_file() else 0
-    ig2.run(data(count + 4, 5), NET, ig2.Gradient(), folder, batch=2, flush_seconds=0, retry_failed=True)
+    ig2.run(
+        data(count + 4, 5),
+        NET,
+        ig2.Gradient(),
+        folder,
+        saving=ig2.Saving(flush_seconds=0),
+        reading=ig2.Reading(batch=2, retry_failed=True),
+    )
 
 
 def draw_map(folder: Path) -> None:

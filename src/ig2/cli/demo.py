@@ -22,7 +22,7 @@ from ig2.modalities.samples import Sample
 from ig2.question import Inquiry, Question
 from ig2.report import Content
 from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
-from ig2.runs.plan import Plan, Row, Storing, make_table
+from ig2.runs.plan import Plan, Row, Saving, make_table
 from ig2.runs.sources import Source, find_source
 from ig2.views import Picture
 
@@ -109,7 +109,7 @@ def _write_store(folder: Path, name: str, source: Source, parts: Sequence[Explai
     rows, method = list[Row](), METHODS[name]
     for part in parts:
         call = part.calls[method.title]
-        plan = Plan(source, part.subject, part.subject.model, call.method, call.question, Storing(FIELDS))
+        plan = Plan(source, part.subject, part.subject.model, call.method, call.question, Saving(FIELDS))
         part_rows = plan.make_rows(part.batch, part.attributions[method.title], call)
         rows += [{"id": f"{name}.png", **row} for name, row in zip(part.batch.names, part_rows, strict=True)]
     (folder / PARTS).mkdir(parents=True)

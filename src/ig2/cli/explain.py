@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import webbrowser
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -39,9 +39,9 @@ from ig2.report.page import render_index
 from ig2.runs.execution import run_plan
 from ig2.runs.files import LOCK, MANIFEST, find_differences, lock_store, read_manifest
 from ig2.runs.manifest import make_fingerprint
-from ig2.runs.plan import Plan, Row, Storing
+from ig2.runs.plan import Plan, Row, Saving
 from ig2.runs.planning import is_source, read_pool
-from ig2.runs.sources import Item, Source
+from ig2.runs.sources import Item, Reading, Source
 from ig2.runs.store import Store
 from ig2.runs.store import open as open_store
 from ig2.verdict import NUMBERS, judge_columns
@@ -123,12 +123,13 @@ def run(options: ExplainOptions) -> None:
             first, *rest = (TypedMethod(entry.name, options.steps, options.rule) for entry in methods)
             plan = Plan(
                 Typed(inputs, tuple(_describe_file(path) for path in inputs.files or options.files)), subject, subject.model,
-                first, question, Storing(modality.keeps), beside={method.name: method for method in rest}, showing=pages,
+                first, question,
+                Saving(modality.keeps, command={name: getattr(options, name) for name in TYPED} | {"method": first.name}),
+                beside={method.name: method for method in rest}, showing=pages,
                 is_strict=not (is_many or options.skip_bad),
             )  # fmt: skip
-            typed = {name: getattr(options, name) for name in TYPED} | {"method": first.name}
             watch("references")
-            store = _run(plan, options, folder, device, typed, watch)
+            store = _run(plan, options, folder, device, watch)
         except MismatchError as error:
             if options.model is not None:
                 raise
@@ -160,7 +161,7 @@ def _read_references(subject: Subject, question: Question, skip_bad: bool) -> tu
     return replace(question, references=references), skipped
 
 
-def _run(plan: Plan, options: ExplainOptions, folder: Path, device: str, typed: Mapping[str, Any], watch: Watch) -> Store:
+def _run(plan: Plan, options: ExplainOptions, folder: Path, device: str, watch: Watch) -> Store:
     """Explain the inputs into the store in a folder; many of them outlive an interruption.
 
     Raises:
@@ -177,10 +178,9 @@ def _run(plan: Plan, options: ExplainOptions, folder: Path, device: str, typed: 
         if done:
             print_error(f"resuming: {done:,} of {len(inputs.chosen):,} inputs are done")
     try:
-        return run_plan(
-            plan, known, folder / files.STORE, device=device, command=typed, batch=MANY if few else None,
-            progress=False if few else watch("explaining"),
-        )  # fmt: skip
+        reading = Reading(batch=MANY if few else None)
+        bar = False if few else watch("explaining")
+        return run_plan(plan, known, folder / files.STORE, reading, device=device, progress=bar)
     except BaseException as error:
         if not few and not any((folder / files.STORE).rglob("*.parquet")):
             shutil.rmtree(folder, ignore_errors=True)  # there is nothing to resume

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,12 @@ from ig2.cli.output import INDENT, open_console, print_heading, print_line, prin
 from ig2.cli.streams import print_error
 from ig2.errors import format_count
 from ig2.groups import Groups
-from ig2.methods.catalogue import METHODS
 from ig2.metrics import Metric
 from ig2.modalities.base import Subject
 from ig2.modalities.loading import load_network
 from ig2.modalities.modality import TENSORS, find
 from ig2.modalities.text.modality import TEXTS
-from ig2.question import Question
-from ig2.runs import Cluster, Source, Store, find_source
+from ig2.runs import Cluster, Reading, Saving, Source, Store, find_source
 from ig2.runs.files import PROGRESS
 
 METRICS = {
@@ -42,81 +39,75 @@ MOST_ERRORS = 1000  # texts of errors that are told apart
 
 def run(options: RunCommandOptions) -> None:
     """Explain every item of the source, and print where the store is."""
-    if options.lm is not None:
-        _run_language(options)
-        return
-    if options.precision is not None:
+    if options.engine not in ("local", "ray"):
+        raise ChoiceError(f"--engine {options.engine!r} is unknown: use local or ray")
+    if options.lm is None and options.precision is not None:
         raise ChoiceError("--precision is for a language model: name one with --lm, for example --lm smollm2")
-    options = replace(options, method=options.method or "ig2")
-    assert options.method is not None
     source = find_source(options.source, id=options.id, label=options.label, skip=options.out)
     with show_progress(options.quiet) as watch:
         watch("model")
-        model = _load(options, source)
-        find_methods([options.method], model.modality if isinstance(model, Subject) else None)
-        named = METHODS[options.method]
-        find_rule(options.rule, [named])
-        if isinstance(model, Subject):
-            check_gradients([named], model)
-        method = TypedMethod(options.method, options.steps, options.rule)
-        store = _run(options, watch, source, model, method, parse_question(options, model))
+        load = _load_model if options.lm is None else _load_language
+        model, method = load(options, source)
+        saving = Saving(
+            parse_values(options.values),
+            options.gradcf,
+            options.per_reference,
+            _find_metrics(options.metrics),
+            command={name: getattr(options, name) for name in TYPED} | {"method": method.name},
+        )
+        reading = Reading(
+            column=options.column,
+            batch=options.batch,
+            readers=options.readers,
+            processes=False if options.read_by_threads else None,
+            retry_failed=options.retry_failed,
+        )
+        cluster = Cluster(options.workers, options.gpus_per_worker, options.address)
+        try:
+            store = ig2.run(
+                source,
+                model,
+                method,
+                options.out,
+                parse_question(options, model),
+                saving,
+                reading,
+                device=options.device,
+                cluster=cluster if options.engine == "ray" else None,
+                progress=report_rate(watch),
+            )
+        except KeyboardInterrupt:
+            print_error("finished items are stored: the same command resumes")
+            raise
     print_store(store)
 
 
-def _run_language(options: RunCommandOptions) -> None:
+def _load_model(options: RunCommandOptions, source: Source) -> tuple[Any, TypedMethod]:
+    """Load a model and find the method for it."""
+    name = options.method or "ig2"
+    model = _load(options, source)
+    subject = model if isinstance(model, Subject) else None
+    (entry,) = find_methods([name], None if subject is None else subject.modality)
+    find_rule(options.rule, [entry])
+    if subject is not None:
+        check_gradients([entry], subject)
+    return model, TypedMethod(name, options.steps, options.rule)
+
+
+def _load_language(options: RunCommandOptions, source: Source) -> tuple[Any, TypedMethod]:
+    """Load a language model and find the method for it."""
     from ig2 import modalities
     from ig2.cli.language import TypedPromptMethod
 
+    for part in ("model", "size", "bounds", "mean", "std", "classes"):
+        if getattr(options, part) is not None:
+            raise ChoiceError(f"--{part} does not apply to a language model: omit it")
     assert options.lm is not None
-    for name in ("model", "size", "bounds", "mean", "std", "classes"):
-        if getattr(options, name) is not None:
-            raise ChoiceError(f"--{name} does not apply to a language model: omit it")
-    method = options.method or type(modalities.language.LanguageModel.default_method).__name__.lower()
-    find_rule(options.rule, find_methods([method], TEXTS))
-    with show_progress(options.quiet) as watch:
-        watch("model")
-        store = _run(
-            options,
-            watch,
-            find_source(options.source, id=options.id, label=options.label, skip=options.out),
-            modalities.language.load(options.lm),
-            TypedPromptMethod(method, options.steps, options.rule),
-            parse_question(options, None),
-            prepare=True if options.precision is None else ig2.Preparation(precision=options.precision),
-        )
-    print_store(store)
-
-
-def _run(
-    options: RunCommandOptions, watch: Any, source: Any, model: Any, method: Any, question: Question, **preparation: Any
-) -> Store:
-    """Run with what was typed, whatever kind of model it is."""
-    try:
-        return ig2.run(
-            source,
-            model,
-            method,
-            options.out,
-            question=question,
-            **preparation,
-            values=parse_values(options.values),
-            gradcf=options.gradcf,
-            per_reference=options.per_reference,
-            metrics=_find_metrics(options.metrics),
-            column=options.column,
-            batch=options.batch,
-            device=options.device,
-            readers=options.readers,
-            reader_processes=False if options.read_by_threads else None,
-            retry_failed=options.retry_failed,
-            engine=options.engine,  # type: ignore[arg-type]  # checked there
-            cluster=Cluster(options.workers, options.gpus_per_worker, options.address),
-            progress=report_rate(watch),
-            command={name: getattr(options, name) for name in TYPED},
-        )
-    except KeyboardInterrupt:
-        print_error("finished items are stored: the same command resumes")
-        raise
+    name = options.method or type(modalities.language.LanguageModel.default_method).__name__.lower()
+    find_rule(options.rule, find_methods([name], TEXTS))
+    prepare = True if options.precision is None else ig2.Preparation(precision=options.precision)
+    model = modalities.language.load(options.lm, prepare=prepare)
+    return model, TypedPromptMethod(name, options.steps, options.rule)
 
 
 def print_status(options: StatusOptions) -> None:

@@ -26,7 +26,7 @@ from ig2.question import COUNT, Question
 from ig2.report.encoding import drop_nan, encode_scores
 from ig2.runs.files import read_kept
 from ig2.runs.manifest import describe_model, read_question
-from ig2.runs.plan import MakeMethod, Row, Storing
+from ig2.runs.plan import MakeMethod, Row, Saving
 from ig2.runs.planning import make_plan
 from ig2.runs.sources import Item, Source
 from ig2.verdict import mark_row
@@ -106,7 +106,7 @@ class WhatIf:
         self.collection, self.subject, self.manifest = collection, subject, manifest
         settings = manifest["fingerprint"].get("settings", {})
         self.editor = subject.modality.edit(subject)
-        self.plan = make_plan(Nothing(), subject, method, question, Storing(read_kept(settings.get("values"))))
+        self.plan = make_plan(Nothing(), subject, method, question, Saving(read_kept(settings.get("values"))))
         self.keeper, self.queue = Keeper(self.plan, collection.folders[0]), FairQueue()
         self.trials: OrderedDict[str, tuple[Row, bytes | None]] = OrderedDict()
         self._lock = threading.Lock()

@@ -7,7 +7,8 @@ from ig2._utils.lazy import attach
 if TYPE_CHECKING:
     from ig2.runs.aggregates import Aggregates
     from ig2.runs.execution import Cluster, run
-    from ig2.runs.sources import Files, HuggingFace, Item, Lines, Rows, Samples, Source, find_source
+    from ig2.runs.plan import Saving
+    from ig2.runs.sources import Files, HuggingFace, Item, Lines, Reading, Rows, Samples, Source, find_source
     from ig2.runs.store import Store, open
 else:  # a store is read without PyTorch
     __getattr__, __dir__ = attach(
@@ -15,7 +16,8 @@ else:  # a store is read without PyTorch
         {
             "aggregates": ["Aggregates"],
             "execution": ["Cluster", "run"],
-            "sources": ["Files", "HuggingFace", "Item", "Lines", "Rows", "Samples", "Source", "find_source"],
+            "plan": ["Saving"],
+            "sources": ["Files", "HuggingFace", "Item", "Lines", "Reading", "Rows", "Samples", "Source", "find_source"],
             "store": ["Store", "open"],
         },
     )
@@ -27,8 +29,10 @@ __all__ = [
     "HuggingFace",
     "Item",
     "Lines",
+    "Reading",
     "Rows",
     "Samples",
+    "Saving",
     "Source",
     "Store",
     "find_source",

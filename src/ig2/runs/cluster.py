@@ -67,15 +67,15 @@ def explain_on_cluster(plan: Plan, batches: Iterator[list[Item]], cluster: Clust
     """
     import torch
 
-    ray = import_extra("ray", "ray", "engine='ray'")
-    data = import_extra("ray.data", "ray", "engine='ray'")
+    ray = import_extra("ray", "ray", "cluster=Cluster(…)")
+    data = import_extra("ray.data", "ray", "cluster=Cluster(…)")
     check_count(cluster.workers, "workers")
     with _connect(ray, cluster):
         logging.getLogger("ray.data").setLevel(logging.WARNING)
         context = data.DataContext.get_current()
         context.execution_options.preserve_order, context.enable_progress_bars = True, False
         # as bytes: an actor that Ray restarts gets them again, where a reference to them may be lost
-        content = import_extra("ray.cloudpickle", "ray", "engine='ray'").dumps(plan)
+        content = import_extra("ray.cloudpickle", "ray", "cluster=Cluster(…)").dumps(plan)
         threads = torch.get_num_threads() if cluster.gpus_per_worker else max(1, torch.get_num_threads() // cluster.workers)
         tasks = iter(lambda: list(itertools.islice(batches, TASK)), [])
         while wave := [{"batches": pickle.dumps(task, protocol=5)} for task in itertools.islice(tasks, WAVE)]:

@@ -7,35 +7,31 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from ig2._utils.checks import check_count, check_seed, is_number, require
+from ig2._utils.checks import check_count
 from ig2._utils.devices import find_device
 from ig2._utils.files import FileError
 from ig2._utils.progress import Progress, ProgressOption
 from ig2._utils.suggestions import ChoiceError
-from ig2.errors import InputError, describe, format_count
+from ig2.errors import InputError, format_count
 from ig2.groups import Groups
 from ig2.methods import Grid, Method
-from ig2.metrics.base import Metric
 from ig2.modalities.base import Subject
 from ig2.modalities.language import LanguageModel, Prompt
-from ig2.modalities.modality import Values
-from ig2.model import Model, Preparation
+from ig2.model import Model
 from ig2.question import Question
 from ig2.runs import store as stores
 from ig2.runs.files import (
-    FLUSH_SECONDS,
-    PART_BYTES,
     PROGRESS,
     Writer,
     drop_failed,
@@ -49,14 +45,12 @@ from ig2.runs.files import (
 from ig2.runs.ids import contains, count_items, hash_ids, list_stored_ids
 from ig2.runs.language import plan_prompts
 from ig2.runs.manifest import check_manifest, make_fingerprint, make_folder
-from ig2.runs.plan import Finish, Loaded, MakeMethod, Plan, Row, make_table
-from ig2.runs.planning import check_storing, find_model, make_plan
+from ig2.runs.plan import Finish, Loaded, MakeMethod, Plan, Row, Saving, make_table
+from ig2.runs.planning import check_saving, find_model, make_plan
 from ig2.runs.readers import can_fork, open_readers, pin
-from ig2.runs.sources import Item, find_source, group_items
+from ig2.runs.sources import Item, Reading, find_source, group_items
 from ig2.runs.store import Store
-from ig2.targets import Target
 
-Engine = Literal["local", "ray"]
 Read = Callable[[list[Item]], Loaded]
 READERS = 2  # threads or processes that read ahead
 GPU_READERS = 8  # the same for a GPU: one decodes some 300 photos a second
@@ -85,32 +79,13 @@ def run(
     model: Subject | LanguageModel | Model | nn.Module | str,
     method: Method | MakeMethod | Callable[[LanguageModel, Prompt], Method] | None = None,
     out: str | PathLike[str] = "ig2-run",
+    question: Question = Question(),
+    saving: Saving = Saving(),
+    reading: Reading = Reading(),
     *,
-    target: int | str | Target | Callable[[Any], Tensor] | None = None,
-    against: Any = "auto",
-    references: Any = None,
-    count: int | None = None,
-    seed: int = 0,
-    question: Question | None = None,
-    values: Values | Groups | None = None,
-    gradcf: bool = False,
-    per_reference: bool = False,
-    metrics: Mapping[str, Metric] | Sequence[Metric] = (),
-    id: str | None = None,
-    label: str | None = None,
-    column: str | None = None,
-    prepare: bool | Preparation = True,
-    batch: int | None = None,
     device: str = "auto",
-    readers: int | None = None,
-    reader_processes: bool | None = None,
-    retry_failed: bool = False,
-    engine: Engine = "local",
-    cluster: Cluster = Cluster(),
-    part_bytes: int = PART_BYTES,
-    flush_seconds: float = FLUSH_SECONDS,
+    cluster: Cluster | None = None,
     progress: ProgressOption = False,
-    command: Mapping[str, Any] | None = None,
 ) -> Store:
     """Explain every item of a source, and store a row for each.
 
@@ -126,40 +101,13 @@ def run(
         method: a method, or a function of (subject, batch) that returns one, for a language model of (model, prompt). By
             default `IG2()`, or the default method of the language model.
         out: the folder of the store.
-        target: what is explained, see `ig2.Question`, likewise below; it is the same for every item.
-        against: "why the target rather than this?"
-        references: references; or the samples to choose them from, also as a source, of which 200 evenly spaced items are
-            looked at.
-        count: the number of references.
-        seed: the random seed.
-        question: all five of them, instead.
-        values: the form in which values are stored: "float32", "float16", "units" (a number for
-            each word, column or window), "view" (as they are shown, such as summed over channels),
-            a grid or regions (`ig2.Grid(14, 14)`, `ig2.Superpixels(50)`), or "none". By default
-            units for texts and tables, float32 otherwise.
-        gradcf: whether to store the ends of the paths, for methods that end in a counterfactual.
-        per_reference: whether to store the values for each reference too, for methods that follow paths. The store grows with
-            the number of references.
-        metrics: the metrics to score every item with, by name or in a list.
-        id: the column of the source with the ids.
-        label: the column of the source with the classes.
-        column: the column with the text or image, if rows have several.
-        prepare: how to speed up the network of a language model, as its `explain` takes it, for example
-            `ig2.Preparation(precision="bfloat16")`. For other networks, use `ig2.wrap(net, prepare=…)`.
-        batch: the number of items in one call of the method. It changes results only by rounding.
+        question: what is asked of every item. Its references may also be a source to choose them from,
+            of which 200 evenly spaced items are looked at.
+        saving: what the store keeps.
+        reading: how the items are read.
         device: the device of the network; "auto" takes a GPU if there is one. With Ray, `cluster` decides.
-        readers: the number of threads or processes that read ahead; by default 2, for a GPU one per core, at most 8.
-        reader_processes: whether to read in processes instead of threads; by default for images and signals on a GPU, on
-            Linux. They are forked: the counters and caches of your own source stay in each. False keeps them in this process.
-        retry_failed: whether to explain items again that failed before.
-        engine: "local" for this process, "ray" for several on this machine or a cluster.
-        cluster: the workers of Ray.
-        part_bytes: the size of a part of the store, measured as rows in memory.
-        flush_seconds: the longest time before rows are written to disk.
+        cluster: the workers of a run with Ray; by default all is explained in this process.
         progress: True for a progress bar, or a function called with (done, total).
-        command: what `ig2 serve --what-if` loads the model by, kept in the store from the start:
-            "model", a name as `--model` takes it, and "references", a strategy as `--references`
-            takes it.
 
     Returns:
         The store, opened.
@@ -176,62 +124,42 @@ def run(
     (4, (4,))
     """
     folder = Path(out)
-    check_seed(seed)
-    require(is_number(flush_seconds) and flush_seconds >= 0, "flush_seconds", flush_seconds, "seconds, 0 or more")
-    for name, number in (("readers", readers), ("workers", cluster.workers), ("part_bytes", part_bytes)):
-        if number is not None:
-            check_count(number, name)
-    if engine not in ("local", "ray"):
-        raise ChoiceError(f"engine must be 'local' or 'ray', got {describe(engine)}")
-    if reader_processes and (engine == "ray" or not can_fork()):
+    if cluster is not None:
+        check_count(cluster.workers, "workers")
+    if reading.processes and (cluster is not None or not can_fork()):
         raise ChoiceError(
-            "reader_processes=True is for Linux, not for Ray, whose workers read by threads, and not for a daemonic process, "
+            "processes=True is for Linux, not for Ray, whose workers read by threads, and not for a daemonic process, "
             "which may have no others: omit it"
         )
-    items = find_source(source, id=id, label=label, skip=folder)
-    rest: dict[str, Any] = {
-        "batch": batch, "readers": readers, "reader_processes": reader_processes, "retry_failed": retry_failed,
-        "engine": engine, "cluster": cluster, "part_bytes": part_bytes, "flush_seconds": flush_seconds, "progress": progress,
-        "command": command,
-    }  # fmt: skip
-    asked = question or Question(target, against, references, count, seed)
+    items = find_source(source, id=reading.id, label=reading.label, skip=folder)
+    plan: Plan
     if isinstance(model, LanguageModel):
+        if cluster is not None:
+            raise ChoiceError("a language model does not run with Ray: omit cluster")
         where = find_device(device)
-        prompts = plan_prompts(
-            items, model.to(where), method, asked, values, column, per_reference, prepare,
-            metrics=metrics, gradcf=gradcf, engine=None if engine == "local" else engine,
-        )  # fmt: skip
-        return run_plan(prompts, make_fingerprint(prompts, asked.references), folder, device=where, **rest)
-    if prepare is not True:
-        raise ChoiceError(f"prepare={describe(prepare)} is for a language model: use ig2.wrap(net, prepare=…) for a network")
-    found = find_model(model, items)
-    where = "cpu" if engine == "ray" else find_device(device)  # Ray's actors have the GPUs
-    if isinstance(found, Subject):
-        found.to(where)
-    elif found.device is not None:
-        found.net.to(where)
-    subject = found if isinstance(found, Subject) else None
-    storing = check_storing(values, subject, metrics, gradcf, per_reference)
-    plan = make_plan(items, found, method, asked, storing, column)
-    return run_plan(plan, make_fingerprint(plan, asked.references), folder, device=where, **rest)
+        plan = plan_prompts(items, model.to(where), method, question, saving, reading.column)
+    else:
+        found = find_model(model, items)
+        where = "cpu" if cluster is not None else find_device(device)  # Ray's actors have the GPUs
+        if isinstance(found, Subject):
+            found.to(where)
+        elif found.device is not None:
+            found.net.to(where)
+        saving = check_saving(saving, found if isinstance(found, Subject) else None)
+        plan = make_plan(items, found, method, question, saving, reading.column)
+    known = make_fingerprint(plan, question.references)
+    return run_plan(plan, known, folder, reading, device=where, cluster=cluster, progress=progress)
 
 
 def run_plan(
     plan: Plan,
     fingerprint: dict[str, Any],
     folder: Path,
+    reading: Reading = Reading(),
     *,
     device: str,
-    batch: int | None = None,
-    readers: int | None = None,
-    reader_processes: bool | None = None,
-    retry_failed: bool = False,
-    engine: Engine = "local",
-    cluster: Cluster = Cluster(),
-    part_bytes: int = PART_BYTES,
-    flush_seconds: float = FLUSH_SECONDS,
+    cluster: Cluster | None = None,
     progress: ProgressOption = False,
-    command: Mapping[str, Any] | None = None,
 ) -> Store:
     """Explain the items of a plan that are missing from a store. The other arguments are those of `run`.
 
@@ -248,25 +176,25 @@ def run_plan(
     with ExitStack() as stack:
         make_folder(folder)
         stack.enter_context(lock_store(folder))
-        check_manifest(folder, plan, fingerprint, command)
-        if retry_failed:
+        check_manifest(folder, plan, fingerprint)
+        if reading.retry_failed:
             drop_failed(folder)
         known = hash_ids(list_stored_ids(folder))
         total, pending = count_items(items, known)
         state = _State(folder, total, total - pending, len(known) - (total - pending))
-        writer = Writer(folder, state.save, part_bytes, flush_seconds)
+        writer = Writer(folder, state.save, plan.saving.part_bytes, plan.saving.flush_seconds)
         state.catch_up()
         bar = stack.enter_context(Progress(progress, "explain", "item"))
         bar.expect(total)
         bar.advance(total - pending)
         waiting = (item for item in items if not contains(known, item.id)) if len(known) else iter(items)
-        batches = group_items(waiting, check_count(batch, "batch") if batch is not None else plan.modality.batch)
-        if engine == "ray":
+        batches = group_items(waiting, reading.batch or plan.modality.batch)
+        if cluster is not None:
             from ig2.runs.cluster import explain_on_cluster
 
             explained = explain_on_cluster(plan, batches, cluster)
         else:
-            explained = explain_locally(plan, batches, readers or count_readers(device), device, reader_processes)
+            explained = explain_locally(plan, batches, reading.readers or count_readers(device), device, reading.processes)
         with closing(explained):  # ends its threads or actors, whatever ends the writing
             _write_rows(plan, explained, writer, state, bar)
     return stores.open(folder)
@@ -288,7 +216,7 @@ def explain_locally(
         A function that waits for the rows of a batch. It can still be called after the end, so that no result is lost.
     """
     # Finding regions in each image takes long enough to have threads of its own; other rows are made by who writes them.
-    finds_regions = isinstance(plan.storing.values, Groups) and not isinstance(plan.storing.values, Grid)
+    finds_regions = isinstance(plan.saving.values, Groups) and not isinstance(plan.saving.values, Grid)
     # Beside a GPU, threads that decode take Python's lock from the one that launches kernels, hundreds for each batch.
     if processes is None:
         processes = can_fork() and device.startswith("cuda") and plan.subject is not None and plan.modality.reads_ahead

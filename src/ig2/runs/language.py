@@ -19,7 +19,7 @@ from ig2.modalities.modality import Modality
 from ig2.modalities.text.modality import TEXTS, Texts
 from ig2.model import Model, Preparation, wrap
 from ig2.question import COUNT, Question
-from ig2.runs.plan import REFERENCE_VALUES, Finish, Plan, Row, Storing, list_own_columns
+from ig2.runs.plan import REFERENCE_VALUES, Finish, Plan, Row, Saving, list_own_columns
 from ig2.runs.sources import Source, find_source
 
 QUESTION_COLUMNS = ("target", "against", "rather_than")  # columns of a row that say what is asked of its prompt
@@ -85,7 +85,7 @@ class PromptPlan(Plan):
         prompt, make = batch.prompt, self.method
         method = make if isinstance(make, Method) else make(self.lm, prompt)  # type: ignore[arg-type]
         call = self.lm.pose(prompt, **batch.asked, method=method, seed=self.question.seed)
-        explanation = call.explain(per_reference=self.storing.per_reference)
+        explanation = call.explain(per_reference=self.saving.per_reference)
         attribution = explanation.attribution.to("cpu")
         row: Row = {
             "target": int(attribution.target[0]),
@@ -103,10 +103,10 @@ class PromptPlan(Plan):
             cell = column[0]
             is_tensor = isinstance(cell, Tensor) and cell.ndim > 0
             row[name] = cell.float().numpy() if is_tensor else cell.item() if isinstance(cell, Tensor) else cell
-        if self.storing.values == "none":
+        if self.saving.values == "none":
             return partial(list, [row])
         row["values"] = explanation.word_scores[0].astype(np.float32)
-        if self.storing.per_reference:
+        if self.saving.per_reference:
             assert attribution.baseline_outputs is not None
             each = extract_tensor(attribution, attribution.per_reference)
             sums = [attribution.names.sum_units(each[:, r])[0] for r in range(each.shape[1])]
@@ -125,20 +125,20 @@ class PromptPlan(Plan):
 
 
 def plan_prompts(
-    source: Source, lm: LanguageModel, method: Any, question: Question, values: Any, column: str | None, per_reference: bool,
-    prepare: bool | Preparation, **unused: Any,
-) -> PromptPlan:  # fmt: skip
+    source: Source, lm: LanguageModel, method: Any, question: Question, saving: Saving, column: str | None
+) -> PromptPlan:
     """Return the plan of a run over prompts; see `run`.
 
     Raises:
         ChoiceError: for options that a run of a language model does not support.
     """
-    for name, value in unused.items():
-        if value:
-            raise ChoiceError(f"{name}={describe(value)} is not for a language model: omit it")
-    if values not in (None, "units", "none"):
-        raise ChoiceError(f"values={describe(values)} is not for a language model: units are its words, none keeps none")
-    if values == "none" and per_reference:
+    for name in ("metrics", "gradcf"):
+        if getattr(saving, name):
+            raise ChoiceError(f"{name}={describe(getattr(saving, name))} is not for a language model: omit it")
+    if saving.values not in (None, "units", "none"):
+        what = describe(saving.values)
+        raise ChoiceError(f"values={what} is not for a language model: units are its words, none keeps none")
+    if saving.values == "none" and saving.per_reference:
         raise ChoiceError("per_reference keeps values of each reference, and values is none: keep some")
     if TEXTS.name not in source.kinds:
         raise InputError(f"{lm.name} reads texts, and the source has {' or '.join(source.kinds)}s")
@@ -149,10 +149,9 @@ def plan_prompts(
     references = question.references
     if references is not None and not isinstance(references, TextReferences):
         question = replace(question, references=OtherPrompts(*_read_prompts(references, column, question.count or COUNT)))
-    storing = Storing(values or "units", per_reference=per_reference)
-    lm = lm if prepare is True else replace(lm, prepare=prepare)
+    saving = replace(saving, values=saving.values or "units")
     network = wrap(lm.net, prepare=False)
-    return PromptPlan(source, None, network, method or lm.default_method, question, storing, column, lm=lm)
+    return PromptPlan(source, None, network, method or lm.default_method, question, saving, column, lm=lm)
 
 
 def _read_prompts(references: Any, column: str | None, count: int) -> list[Any]:

@@ -34,7 +34,7 @@ NOT_SETTINGS = ("name", "model", "classes", "samples")  # of a subject: said els
 
 def make_fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
     """Return everything that determines the rows, in words and digests, which identifies the run of a store."""
-    question, storing = plan.question, plan.storing
+    question, saving = plan.question, plan.saving
     given = question.references
     pool = find_source(references).describe() if isinstance(given, Batch) and references is not given else None
     return {
@@ -48,10 +48,10 @@ def make_fingerprint(plan: Plan, references: Any) -> dict[str, Any]:
             "references_digest": None if given is None or pool is not None else key_of(_fingerprint_references(given)),
         },
         "settings": {
-            "values": summary(storing.values),
-            "gradcf": storing.gradcf,
-            "per_reference": storing.per_reference,
-            "metrics": {name: summary(metric) for name, metric in storing.metrics.items()},
+            "values": summary(saving.values),
+            "gradcf": saving.gradcf,
+            "per_reference": saving.per_reference,
+            "metrics": {name: summary(metric) for name, metric in saving.scored.items()},
             "column": plan.column,
             **({"prepare": summary(plan.prepare)} if isinstance(plan, PromptPlan) and plan.prepare is not True else {}),
         },
@@ -151,8 +151,9 @@ def make_folder(folder: Path) -> None:
         raise InputError(f"{folder} holds something else ({describe(others[0])}): choose an empty or new folder for the store")
 
 
-def check_manifest(folder: Path, plan: Plan, run_fingerprint: dict[str, Any], command: Mapping[str, Any] | None = None) -> None:
+def check_manifest(folder: Path, plan: Plan, run_fingerprint: dict[str, Any]) -> None:
     """Check that the store belongs to this run; write its manifest, or what was typed if it lacks it."""
+    command = plan.saving.command
     typed = {} if command is None else {"command": dict(command)}
     if (folder / MANIFEST).exists():
         manifest = read_manifest(folder)
@@ -177,8 +178,8 @@ def check_manifest(folder: Path, plan: Plan, run_fingerprint: dict[str, Any], co
             "kind": plan.modality.name,
             "view": None if subject is None else subject.describe_view(),
             "classes": None if subject is None else subject.classes,
-            "units": subject.units if plan.storing.values == "units" and subject is not None else None,
-            "metrics": list(plan.storing.metrics),
+            "units": subject.units if plan.saving.values == "units" and subject is not None else None,
+            "metrics": list(plan.saving.scored),
             "versions": {"ig2": ig2.__version__, "torch": torch.__version__},
             **typed,
         },

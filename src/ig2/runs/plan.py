@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from ig2._engine.session import Kept
 from ig2._engine.task import scores
+from ig2._utils.checks import check_count, is_number, require
 from ig2._utils.files import FileError
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, IG2Warning, InputError, reason
@@ -28,7 +30,7 @@ from ig2.modalities.samples import BadRowsError
 from ig2.model import Model
 from ig2.question import Call, Inquiry, Question
 from ig2.runs.aggregates import CURVE
-from ig2.runs.files import arrow, clean_text
+from ig2.runs.files import FLUSH_SECONDS, PART_BYTES, arrow, clean_text
 from ig2.runs.sources import Item, Source, split_label
 from ig2.runs.store import EXTRA, SHAPE
 from ig2.targets import Target
@@ -89,13 +91,47 @@ class Columns(Sequence[Row]):
 
 
 @dataclass(frozen=True, eq=False)
-class Storing:
-    """What a store keeps of each item; see `run`."""
+class Saving:
+    """What a store keeps of each item, and how it is written.
 
-    values: Values | Groups = "float32"
+    Args:
+        values: the form in which values are stored: "float32", "float16", "units" (a number for
+            each word, column or window), "view" (as they are shown, such as summed over channels),
+            a grid or regions (`ig2.Grid(14, 14)`, `ig2.Superpixels(50)`), or "none". By default
+            units for texts and tables, float32 otherwise.
+        gradcf: whether to store the ends of the paths, for methods that end in a counterfactual.
+        per_reference: whether to store the values for each reference too, for methods that follow
+            paths. The store grows with the number of references.
+        metrics: the metrics to score every item with, by name or in a list.
+        part_bytes: the size of a part of the store, measured as rows in memory.
+        flush_seconds: the longest time before rows are written to disk.
+        command: what `ig2 serve --what-if` loads the model by, kept in the store from the start:
+            "model", a name as `--model` takes it, and "references", a strategy as `--references`
+            takes it.
+
+    Raises:
+        InputError: if part_bytes or flush_seconds is not valid.
+    """
+
+    values: Values | Groups | None = None
     gradcf: bool = False
     per_reference: bool = False
-    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    metrics: Mapping[str, Metric] | Sequence[Metric] = ()
+    part_bytes: int = PART_BYTES
+    flush_seconds: float = FLUSH_SECONDS
+    command: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_count(self.part_bytes, "part_bytes")
+        seconds = self.flush_seconds
+        require(is_number(seconds) and seconds >= 0, "flush_seconds", seconds, "seconds, 0 or more")
+
+    @property
+    def scored(self) -> dict[str, Metric]:
+        """The metrics by name, by default that of their class: "insertion", "max_sensitivity"."""
+        if isinstance(self.metrics, Mapping):
+            return dict(self.metrics)
+        return {_name_metric(metric): metric for metric in self.metrics}
 
 
 class Showing:
@@ -124,7 +160,7 @@ class Plan:
     model: Model
     method: Method | MakeMethod
     question: Question = Question()
-    storing: Storing = Storing()
+    saving: Saving = Saving()
     column: str | None = None
     beside: Mapping[str, Method | MakeMethod] = field(default_factory=dict)
     """Further methods that explain each item; their columns end in their name."""
@@ -253,7 +289,7 @@ class Plan:
         calls |= {name: self.pose(batch, method) for name, method in self.beside.items()}
         calls = {name: self._place(call, model) for name, call in calls.items()}
         if self.showing is None:
-            kept = {"per_reference": self.storing.per_reference}
+            kept = {"per_reference": self.saving.per_reference}
             attributions = {name: call.run(**kept) for name, call in calls.items()}
         else:
             attributions = self.showing.explain(batch, calls)
@@ -282,7 +318,7 @@ class Plan:
         return replace(call, model=model)
 
     def _score(self, model: Model, attribution: Attribution) -> dict[str, Scores]:
-        metrics, seed = self.storing.metrics.items(), self.question.seed
+        metrics, seed = self.saving.scored.items(), self.question.seed
         return {name: metric(model, attribution, seed=seed) for name, metric in metrics}
 
     def _begin(
@@ -337,14 +373,14 @@ class Plan:
             parts = [find_tensor(attribution, part) for part in (attribution.spread, None)]
             sizes = [part.abs().flatten(1).sum(dim=1, dtype=torch.float64) for part in parts]
             tensors["spread"] = sizes[0] / sizes[1]
-        if self.storing.gradcf:
+        if self.saving.gradcf:
             if attribution.gradcf is None:
                 raise InputError("the method ends in no counterfactual: omit gradcf")
             tensors["gradcf"] = find_tensor(attribution, attribution.gradcf)
-        if self.storing.values == "none":
+        if self.saving.values == "none":
             return tensors
         tensors["values"] = self._shrink(batch, find_tensor(attribution, None))
-        if self.storing.per_reference and attribution.per_reference is not None:
+        if self.saving.per_reference and attribution.per_reference is not None:
             each = find_tensor(attribution, attribution.per_reference)
             shrunk = self._shrink(batch, each.flatten(0, 1))
             tensors[REFERENCE_VALUES] = shrunk.reshape(*each.shape[:2], *shrunk.shape[1:])
@@ -354,10 +390,10 @@ class Plan:
 
     def _shrink(self, batch: Batch, values: Tensor) -> Tensor:
         """Reduce values in the shape of the inputs to the numbers that rows require, as far as possible on the device."""
-        if isinstance(self.storing.values, Grid):
-            return pool(self._list_members(self.storing.values, batch.attributed, values.device), values)
-        if self.storing.values in ("float32", "float16"):
-            return values.to(torch.float16 if self.storing.values == "float16" else torch.float32)
+        if isinstance(self.saving.values, Grid):
+            return pool(self._list_members(self.saving.values, batch.attributed, values.device), values)
+        if self.saving.values in ("float32", "float16"):
+            return values.to(torch.float16 if self.saving.values == "float16" else torch.float32)
         return values  # the rest needs words, or each image
 
     def _list_members(self, grid: Grid, samples: Tensor, device: torch.device) -> Tensor:
@@ -383,11 +419,11 @@ class Plan:
             for name, tensor in tensors.items()
             if tensor.ndim == 1 or name == "against"
         }
-        for name in ("spread", *self.storing.metrics):
+        for name in ("spread", *self.saving.scored):
             if name in columns:
                 columns[name] = [number if np.isfinite(number) else None for number in columns[name]]
         for name, tensor in tensors.items():
-            if name in ("gradcf", *(metric + CURVE for metric in self.storing.metrics)) or (
+            if name in ("gradcf", *(metric + CURVE for metric in self.saving.scored)) or (
                 name.startswith(EXTRA) and tensor.ndim > 1
             ):
                 columns[name] = tensor.float().numpy()
@@ -429,15 +465,15 @@ class Plan:
 
     def _reduce(self, batch: Batch, values: Tensor) -> dict[str, Cells]:
         """Return the stored form of values that `_shrink` returned."""
-        if isinstance(self.storing.values, Groups):
-            if isinstance(self.storing.values, Grid):
-                return {"values": values.numpy().reshape(len(values), self.storing.values.rows, self.storing.values.columns)}
-            return _pool_each(self.storing.values, batch.attributed, values)
-        if self.storing.values == "units":
+        if isinstance(self.saving.values, Groups):
+            if isinstance(self.saving.values, Grid):
+                return {"values": values.numpy().reshape(len(values), self.saving.values.rows, self.saving.values.columns)}
+            return _pool_each(self.saving.values, batch.attributed, values)
+        if self.saving.values == "units":
             if self.subject is None or batch.units is None:
                 raise InputError("units are words or columns, and these inputs have none: keep float32, or a grid")
             return {"values": [row.astype(np.float32) for row in self.subject.names(batch).sum_units(values.double())]}
-        if self.storing.values == "view":
+        if self.saving.values == "view":
             assert self.subject is not None
             return {"values": [row.astype(np.float32) for row in self.subject.fold(batch, values.cpu().double())]}
         if batch.lengths is None:
@@ -470,8 +506,8 @@ class Plan:
         floats = pyarrow.list_(pyarrow.float32())
         types: dict[str, Any] = {name: pyarrow.string() for name in TEXTS}
         types |= {name: pyarrow.int64() for name in INTEGERS} | {"against": integers}
-        types |= {name: pyarrow.float64() for name in (*SCALARS, *self.storing.metrics)}
-        types |= {name + CURVE: floats for name in self.storing.metrics if name + CURVE in row}
+        types |= {name: pyarrow.float64() for name in (*SCALARS, *self.saving.scored)}
+        types |= {name + CURVE: floats for name in self.saving.scored if name + CURVE in row}
         types |= {name: texts for name in ("units", "cells") if name in row}
         ragged = SHAPE in row or "units" in row or "regions" in row
         if SHAPE in row:
@@ -668,6 +704,10 @@ def _begin_copy(contents: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
 
 def _raise(error: Exception) -> dict[str, Any]:
     raise error
+
+
+def _name_metric(metric: Any) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(metric).__name__).lower()
 
 
 def describe_failure(error: BaseException) -> Row:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
@@ -23,7 +22,7 @@ from ig2.modalities.modality import TENSORS, Values, find
 from ig2.modalities.samples import Sample
 from ig2.model import Model, as_model
 from ig2.question import Question
-from ig2.runs.plan import COLUMNS, Plan, Storing, describe_failure
+from ig2.runs.plan import COLUMNS, Plan, Saving, describe_failure
 from ig2.runs.sources import Source, find_source
 from ig2.targets import Class, as_target
 
@@ -66,9 +65,13 @@ def _list_nouns(source: Source) -> str:
 
 
 def make_plan(
-    source: Source, model: Subject | Model, method: Any = None, question: Question = Question(), storing: Storing = Storing(),
+    source: Source,
+    model: Subject | Model,
+    method: Any = None,
+    question: Question = Question(),
+    saving: Saving = Saving(),
     column: str | None = None,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Return the plan of a run from its arguments, after a check of what can be checked before the first item."""
     subject = model if isinstance(model, Subject) else None
     method = (IG2() if subject is None else subject.default_method) if method is None else method
@@ -93,12 +96,10 @@ def make_plan(
         references=references,
     )
     network = model if isinstance(model, Model) else model.model
-    return Plan(source, subject, network, method, question, storing, column)
+    return Plan(source, subject, network, method, question, saving, column)
 
 
-def check_storing(
-    values: Any, subject: Subject | None, metrics: Any, gradcf: bool = False, per_reference: bool = False
-) -> Storing:
+def check_saving(saving: Saving, subject: Subject | None) -> Saving:
     """Return what a store keeps, by default what suits the kind of data.
 
     Raises:
@@ -106,7 +107,7 @@ def check_storing(
         InputError: if metrics are none, need a truth, or have names that are taken.
     """
     modality = TENSORS if subject is None else subject.modality
-    values = modality.keeps if values is None else values
+    values = modality.keeps if saving.values is None else saving.values
     if not isinstance(values, Groups) and values not in get_args(Values):
         raise ChoiceError(f"values must be {', '.join(get_args(Values))}, a grid or superpixels, got {describe(values)}")
     if modality.has_places != isinstance(values, Groups) and (isinstance(values, Groups) or values == "units"):
@@ -115,25 +116,27 @@ def check_storing(
         )
     if values == "view" and subject is None:
         raise ChoiceError("values='view' is what a subject of ig2.modalities shows, and a bare network has none: keep float32")
-    if per_reference and values == "none":
+    if saving.per_reference and values == "none":
         raise ChoiceError("per_reference keeps values of each reference, and values is none: keep some")
-    named: dict[str, Metric] = {}
-    for name, metric in metrics.items() if isinstance(metrics, Mapping) else [(_name_metric(each), each) for each in metrics]:
+    metrics = saving.metrics.values() if isinstance(saving.metrics, Mapping) else saving.metrics
+    for metric in metrics:
         if not isinstance(metric, Metric):
             raise InputError(f"metrics must be of ig2.metrics, got {describe(metric)}")
-        if not isinstance(name, str) or name in named or name in COLUMNS:
-            why = "two metrics" if name in named else "a metric"
-            what = "which is a column of its own" if name in COLUMNS else "and each needs a name of its own"
-            raise InputError(f"{why} would be named {name!r}, {what}: name them, for example metrics={{'insertion_10': …}}")
-        named[name] = metric
+    scored = saving.scored
+    for name, metric in scored.items():
+        if not isinstance(name, str) or name in COLUMNS:
+            raise InputError(
+                f"a metric would be named {name!r}, which is a column of its own: name it, for example "
+                "metrics={'insertion_10': …}"
+            )
         if metric.truth is not None and not metric.truth_optional:
             raise InputError(f"{name} compares with a truth, which a run has not: score the store instead")
-    return Storing(values, gradcf, per_reference, named)
-
-
-def _name_metric(metric: Any) -> str:
-    """Return the column name of a metric's class: "insertion", "max_sensitivity"."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(metric).__name__).lower()
+    if len(scored) < len(metrics):
+        raise InputError(
+            f"two metrics would be named {list(scored)[-1]!r}, and each needs a name of its own: name them, for example "
+            "metrics={'insertion_10': …}"
+        )
+    return replace(saving, values=values, metrics=scored)
 
 
 def is_source(references: Any) -> bool:

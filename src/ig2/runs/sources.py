@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from ig2._utils.checks import check_count
 from ig2._utils.digests import fingerprint, key_of
 from ig2._utils.files import check_regular, list_folder
 from ig2._utils.suggestions import ChoiceError, suggest
@@ -56,6 +57,40 @@ class Item:
     def __post_init__(self) -> None:
         if not self.id.isascii():
             object.__setattr__(self, "id", clean_text(self.id))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the items of a source are read.
+
+    Args:
+        id: the column of the source with the ids.
+        label: the column of the source with the classes.
+        column: the column with the text or image, if rows have several.
+        batch: the number of items in one call of the method. It changes results only by rounding.
+        readers: the number of threads or processes that read ahead; by default 2, for a GPU one per
+            core, at most 8.
+        processes: whether to read in processes instead of threads; by default for images and
+            signals on a GPU, on Linux. They are forked: the counters and caches of your own source
+            stay in each. False keeps them in this process.
+        retry_failed: whether to explain items again that failed before.
+
+    Raises:
+        InputError: if batch or readers is not valid.
+    """
+
+    id: str | None = None
+    label: str | None = None
+    column: str | None = None
+    batch: int | None = None
+    readers: int | None = None
+    processes: bool | None = None
+    retry_failed: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "readers"):
+            if getattr(self, name) is not None:
+                check_count(getattr(self, name), name)
 
 
 class Source(ABC):
