@@ -23,9 +23,9 @@ from ig2.metrics.gaussian import Gaussian
 from ig2.metrics.information import AIC, SHARES, SIC
 from ig2.metrics.localisation import GTAUC, GTSum, PointingGame
 from ig2.metrics.perturbation import Faithfulness, Infidelity, MaxSensitivity, Monotonicity, Noise
-from ig2.metrics.roar import ROAR
 from ig2.metrics.sanity import ParameterRandomisation
 from ig2.metrics.shapley import GTShapley
+from ig2_bench.metrics.roar import ROAR
 from performance import wafer
 from performance.store import Row, ratio, side_by_side, table
 

@@ -12,7 +12,7 @@ from ig2.errors import IG2Warning, InputError, ModelError
 from ig2.methods.gradient import Gradient, InputXGradient
 from ig2.methods.random import Random
 from ig2.metrics import conditional as conditional_module
-from ig2.metrics.conditional import Conditional, ConstantFill, Marginal, average_outputs, replace_unknown
+from ig2.metrics.conditional import Conditional, ConstantFill, Marginal, average_outputs
 from ig2.metrics.correlation import order_features
 from ig2.metrics.gaussian import Gaussian
 from ig2.metrics.perturbation import (
@@ -22,9 +22,9 @@ from ig2.metrics.perturbation import (
     Monotonicity,
     NearZero,
     Noise,
-    PublishedMonotonicity,
 )
 from ig2.references import Samples
+from ig2_bench.metrics.monotonicity import PublishedMonotonicity
 from networks import Polynomial, data, relu_cnn, tanh_mlp
 
 NET = tanh_mlp(5, classes=2)
@@ -83,15 +83,6 @@ def test_expected_output_of_a_linear_model_is_its_output_at_the_conditional_mean
     whole = average_outputs(*arguments)
     monkeypatch.setattr(conditional_module, "MOST_NUMBERS", 120)
     assert torch.allclose(average_outputs(*arguments), whole, atol=1e-14)
-
-
-def test_replaced_rows_have_noise_of_their_own():
-    x = torch.zeros(3000, 2, dtype=torch.float64)
-    known = torch.tensor([True, False]).expand(3000, 2)
-    for distribution in (Gaussian.correlated(2, 0.0), Marginal(torch.randn(500, 2, generator=generator(5)).double())):
-        second = replace_unknown(x, known, distribution, generator())[:, 1]
-        assert len(second.unique()) > 400
-        assert abs(float(second.mean())) < 0.15 and abs(float(second.std()) - 1) < 0.1
 
 
 def test_conditionals_refuse_what_they_cannot_use():

@@ -14,10 +14,8 @@ from ig2.metrics.perturbation import (
     Monotonicity,
     NearZero,
     Noise,
-    PublishedMonotonicity,
 )
 from ig2.metrics.removal import IDSDS, SensitivityN
-from ig2.metrics.roar import ROAR, train_one_by_one
 from ig2.metrics.sanity import ParameterRandomisation
 from ig2.metrics.shapley import GTShapley, conditional_shapley, shapley_values
 
@@ -25,7 +23,6 @@ __all__ = [
     "AIC",
     "GTAUC",
     "IDSDS",
-    "ROAR",
     "SIC",
     "Case",
     "Completeness",
@@ -50,7 +47,6 @@ __all__ = [
     "Noise",
     "ParameterRandomisation",
     "PointingGame",
-    "PublishedMonotonicity",
     "Scores",
     "SensitivityN",
     "Symmetry",
@@ -58,5 +54,4 @@ __all__ = [
     "is_satisfied",
     "median_curve",
     "shapley_values",
-    "train_one_by_one",
 ]

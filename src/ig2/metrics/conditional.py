@@ -16,8 +16,6 @@ from ig2.errors import InputError, ModelError, describe
 
 # How many numbers of drawn samples are held at once.
 MOST_NUMBERS = 1 << 23
-# Rows that get noise of their own together: of their draws, one in so many is kept.
-ROWS_AT_ONCE = 64
 
 
 class Conditional(ABC):
@@ -152,13 +150,3 @@ def average_outputs(
         if progress is not None:
             progress.advance(len(points) * draws)
     return torch.cat(means).view(len(x), choices)
-
-
-def replace_unknown(x: Tensor, known: Tensor, conditional: Conditional, generator: torch.Generator) -> Tensor:
-    """Replace the unknown features of each row (n, d) by one draw, with noise of its own; known features keep their values."""
-    pieces = []
-    for rows, mask in zip(torch.split(x, ROWS_AT_ONCE), torch.split(known, ROWS_AT_ONCE), strict=True):
-        # a distribution gives all rows the same noise, so each row takes another of as many draws as there are rows
-        index = torch.arange(len(rows), device=x.device)
-        pieces.append(conditional.draw(rows, mask, len(rows), generator)[index, index].to(x))
-    return torch.cat(pieces)

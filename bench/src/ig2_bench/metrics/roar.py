@@ -18,8 +18,11 @@ from ig2.attribution import Attribution
 from ig2.errors import InputError, ModelError, describe
 from ig2.methods.base import summary
 from ig2.metrics.base import Better, Scores
-from ig2.metrics.conditional import Conditional, check_conditional, check_tabular, replace_unknown
+from ig2.metrics.conditional import Conditional, check_conditional, check_tabular
 from ig2.metrics.correlation import order_features
+
+# Rows that get noise of their own together: of their draws, one in so many is kept.
+ROWS_AT_ONCE = 64
 
 Predict = Callable[[Tensor], Tensor]
 Retrain = Callable[[Tensor, Tensor, int], Predict]
@@ -185,3 +188,13 @@ def _check_data(data: object, name: str) -> tuple[Tensor, Tensor, dict[str, Tens
             raise InputError(f"{name}'s attribution is {describe(values)}, expected {tuple(samples.shape)}, as the samples")
         checked[method] = values.to(samples.device)
     return samples, y, checked
+
+
+def replace_unknown(x: Tensor, known: Tensor, conditional: Conditional, generator: torch.Generator) -> Tensor:
+    """Replace the unknown features of each row (n, d) by one draw, with noise of its own; known features keep their values."""
+    pieces = []
+    for rows, mask in zip(torch.split(x, ROWS_AT_ONCE), torch.split(known, ROWS_AT_ONCE), strict=True):
+        # a distribution gives all rows the same noise, so each row takes another of as many draws as there are rows
+        index = torch.arange(len(rows), device=x.device)
+        pieces.append(conditional.draw(rows, mask, len(rows), generator)[index, index].to(x))
+    return torch.cat(pieces)
