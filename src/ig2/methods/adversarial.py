@@ -11,8 +11,8 @@ from torch import Tensor
 from ig2 import rules
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count, is_number
-from ig2.errors import InputError, describe
+from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, NOT_NEGATIVE, POSITIVE, setting
 from ig2.methods.base import Method, Result
 from ig2.methods.integrated import IntegratedGradients
 from ig2.methods.path import PathMethod
@@ -107,18 +107,12 @@ class RestartedAGI(Method):
         InputError: if a setting is not positive, or if the network has a single output.
     """
 
-    steps: int = 15
-    step_size: float = 0.05
-    classes: int = 15
+    steps: int = setting(15, COUNT)
+    step_size: float = setting(0.05, POSITIVE)
+    classes: int = setting(15, COUNT)
     needs_classes = True
     takes_own_gradients = True
     explains_probability = True
-
-    def __post_init__(self) -> None:
-        check_count(self.steps, "steps")
-        check_count(self.classes, "classes")
-        if not (is_number(self.step_size) and self.step_size > 0):
-            raise InputError(f"step_size must be a positive number, got {describe(self.step_size)}")
 
     def reach(self, x: Tensor) -> Tensor | float:
         """Return how far each feature of x moves in a step."""
@@ -180,9 +174,9 @@ class LA(RestartedAGI):
         InputError: if the network has a single output.
     """
 
-    steps: int = 30
-    step_size: float = 0.1
-    classes: int = 20
+    steps: int = setting(30, COUNT)
+    step_size: float = setting(0.1, POSITIVE)
+    classes: int = setting(20, COUNT)
 
     def reach(self, x: Tensor) -> Tensor | float:
         return self.step_size * x
@@ -218,19 +212,12 @@ class AttEXplore(Method):
         InputError: if step_size, sigma or rho is negative.
     """
 
-    steps: int = 10
-    step_size: float = 0.0063
-    copies: int = 20
-    sigma: float = 0.063
-    rho: float = 0.5
+    steps: int = setting(10, COUNT)
+    step_size: float = setting(0.0063, NOT_NEGATIVE)
+    copies: int = setting(20, COUNT)
+    sigma: float = setting(0.063, NOT_NEGATIVE)
+    rho: float = setting(0.5, NOT_NEGATIVE)
     needs_places = True  # neighbours, whose frequencies mean something
-
-    def __post_init__(self) -> None:
-        check_count(self.steps, "steps")
-        check_count(self.copies, "copies")
-        for name in ("step_size", "sigma", "rho"):
-            if not (is_number(getattr(self, name)) and getattr(self, name) >= 0):
-                raise InputError(f"{name} must not be negative, got {describe(getattr(self, name))}")
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         values = torch.zeros_like(task.x)

@@ -20,6 +20,7 @@ from ig2._engine.integrate import Keep
 from ig2._engine.memory import peak_bytes
 from ig2._engine.task import Against, Task, open_task
 from ig2._utils.progress import ProgressOption
+from ig2._utils.settings import Settings
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, ModelError, describe, format_count, warn
 from ig2.model import Model, as_model
@@ -49,7 +50,7 @@ class _MethodType(ABCMeta):
 
 
 @dataclass(frozen=True, eq=False)
-class Method(metaclass=_MethodType):
+class Method(Settings, metaclass=_MethodType):
     """Base class of attribution methods: a subclass is a frozen dataclass of its settings and implements `run`.
 
     >>> class Ones(Method):

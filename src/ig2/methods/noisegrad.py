@@ -9,10 +9,10 @@ import torch
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, POSITIVE, setting
 from ig2.methods.average import Average
 from ig2.methods.base import Result
-from ig2.methods.smoothgrad import SmoothGrad, check_deviation, open_generator
+from ig2.methods.smoothgrad import SmoothGrad, open_generator
 from ig2.methods.wrapper import Wrapper
 from ig2.references.base import References
 
@@ -42,16 +42,11 @@ class NoiseGrad(Wrapper):
     (True, False)
     """
 
-    samples: int = 10
-    sigma: float = 0.2
+    samples: int = setting(10, COUNT)
+    sigma: float = setting(0.2, POSITIVE)
 
     # a faster copy has other weights, such as those of folded layers
     takes_own_gradients: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(self.samples, "samples")
-        check_deviation(self.sigma)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         generator = open_generator(task, 1)
@@ -91,23 +86,14 @@ class FusionGrad(Wrapper):
     True
     """
 
-    samples: int = 10
-    sigma: float = 0.15
+    samples: int = setting(10, COUNT)
+    sigma: float = setting(0.15, POSITIVE)
     relative: bool = True
-    networks: int = 10
-    weight_sigma: float = 0.2
+    networks: int = setting(10, COUNT)
+    weight_sigma: float = setting(0.2, POSITIVE)
 
     takes_own_gradients: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(self.networks, "networks")
-        check_deviation(self.weight_sigma, "weight_sigma")
-        self._parts()  # checks the others
-
-    def _parts(self) -> NoiseGrad:
-        copies = SmoothGrad(self.method, self.samples, self.sigma, self.relative)
-        return NoiseGrad(copies, self.networks, self.weight_sigma)
-
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        return self._parts().run(task, references, keep)
+        copies = SmoothGrad(self.method, self.samples, self.sigma, self.relative)
+        return NoiseGrad(copies, self.networks, self.weight_sigma).run(task, references, keep)

@@ -15,6 +15,7 @@ from ig2 import rules
 from ig2._engine.integrate import Keep, count_evaluations, integrate
 from ig2._engine.session import OfOutputs
 from ig2._engine.task import Against, Task
+from ig2._utils.settings import instance_of, required
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
 from ig2.model import Model
@@ -42,14 +43,13 @@ class PathMethod(Method):
         InputError: if an argument is not a path, references or a rule.
     """
 
-    path: Path
+    path: Path = required(instance_of(Path, "one of ig2.paths, for example Straight()"))
     references: Any = None
     rule: Rule | None = rules.left
     follows_paths: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.path, Path):
-            raise InputError(f"path must be one of ig2.paths, for example Straight(), got {describe(self.path)}")
+        super().__post_init__()
         if self.rule is not None and not isinstance(self.rule, Rule):
             raise InputError(f"rule must be one of ig2.rules, {_example(self.rule)}, got {describe(self.rule)}")
         if self.references is not None:

@@ -13,12 +13,13 @@ from ig2._engine.inputs import Inputs
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
 from ig2._engine.task import scores as scores_of
-from ig2._utils.checks import check_count, is_number, require
+from ig2._utils.checks import require
+from ig2._utils.settings import COUNT, NOT_NEGATIVE, required, setting
 from ig2.attribution import Attribution
 from ig2.errors import InputError, ModelError, describe
 from ig2.methods.gradient import Gradient
 from ig2.metrics.base import Better, Case, Metric, Scores
-from ig2.metrics.reattribution import MethodLike, attribute_again, check_method, check_reproduces, rebuild_x
+from ig2.metrics.reattribution import METHOD, MethodLike, attribute_again, check_reproduces, rebuild_x
 from ig2.model import Model, wrap
 from ig2.references.base import Given, as_references, draw_references
 from ig2.references.constant import Zeros
@@ -116,16 +117,13 @@ class Dummy(Metric):
     """
 
     data: Any = None
-    draws: int = 8
-    tolerance: float = 1e-5
+    draws: int = setting(8, COUNT)
+    tolerance: float = setting(1e-5, NOT_NEGATIVE)
     name: ClassVar[str] = "dummy"
     better: ClassVar[Better] = "lower"
     truth: ClassVar[str | None] = "booleans in a sample's shape, or (B, ...): True for the features that do not matter"
     truth_optional: ClassVar[bool] = True
     needs_gradient: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _check_search(self.draws, self.tolerance)
 
     def run(self, case: Case) -> Scores:
         dummy = self._find(case.task) if case.truth is None else _read_mask(case.truth, case.task.session.inputs)
@@ -197,13 +195,13 @@ class Symmetry(Metric):
     """
 
     pairs: Sequence[tuple[Index, Index]]
-    draws: int = 8
-    tolerance: float = 1e-5
+    draws: int = setting(8, COUNT)
+    tolerance: float = setting(1e-5, NOT_NEGATIVE)
     name: ClassVar[str] = "symmetry"
     better: ClassVar[Better] = "lower"
 
     def __post_init__(self) -> None:
-        _check_search(self.draws, self.tolerance)
+        super().__post_init__()
         valid = isinstance(self.pairs, (list, tuple)) and len(self.pairs) > 0
         valid = valid and all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in self.pairs)
         require(valid, "pairs", self.pairs, "a list of pairs of features, for example [(0, 3)]")
@@ -262,14 +260,11 @@ class ImplementationInvariance(Metric):
         InputError: if the twin computes another function, or the method does not reproduce the attribution.
     """
 
-    method: MethodLike
-    twin: Any
+    method: MethodLike = required(METHOD)
+    twin: Any  # type: ignore[misc]  # `method` has no default either
     references: Any = None
     name: ClassVar[str] = "implementation invariance"
     better: ClassVar[Better] = "lower"
-
-    def __post_init__(self) -> None:
-        check_method(self.method)
 
     def run(self, case: Case) -> Scores:
         model, twin = case.model, self.twin
@@ -298,11 +293,6 @@ class ImplementationInvariance(Metric):
                     f"the twin computes another function: {share:.0%} of the way from explicand {row} to its reference class "
                     f"{label} gets {float(theirs[row, label]):.6g}, the model {float(ours[row, label]):.6g}"
                 )
-
-
-def _check_search(draws: int, tolerance: float) -> None:
-    check_count(draws, "draws")
-    require(is_number(tolerance) and tolerance >= 0, "tolerance", tolerance, "a number, 0 or more")
 
 
 def _read_mask(truth: Any, inputs: Inputs) -> Tensor:

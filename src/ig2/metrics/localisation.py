@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ig2._utils.checks import require
+from ig2._utils.checks import is_count
+from ig2._utils.settings import Accepted, setting
 from ig2.errors import InputError, describe
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.correlation import midranks
@@ -144,12 +145,8 @@ class PointingGame(Localisation):
         InputError: if tolerance is not a non-negative integer, or is positive for features that are not pixels.
     """
 
-    tolerance: int = 0
+    tolerance: int = setting(0, Accepted(lambda value: value == 0 or is_count(value), "a number of pixels, 0 or more"))
     name: ClassVar[str] = "pointing game"
-
-    def __post_init__(self) -> None:
-        valid = isinstance(self.tolerance, int) and not isinstance(self.tolerance, bool) and self.tolerance >= 0
-        require(valid, "tolerance", self.tolerance, "a number of pixels, 0 or more")
 
     def score(self, values: Tensor, mask: Tensor, counted: Tensor, features: Features) -> Tensor:
         values = values.masked_fill(~counted, -torch.inf)

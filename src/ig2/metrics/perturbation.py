@@ -11,13 +11,13 @@ from torch import Tensor
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count, is_number, require
+from ig2._utils.settings import COUNT, NUMBER, POSITIVE, Accepted, Settings, function, required, setting
 from ig2.errors import InputError, ModelError, describe
 from ig2.methods.base import Method
 from ig2.metrics.base import Better, Case, Metric, Scores
-from ig2.metrics.conditional import MOST_NUMBERS, Conditional, average_outputs, check_conditional, check_tabular
+from ig2.metrics.conditional import CONDITIONAL, MOST_NUMBERS, Conditional, average_outputs, check_tabular
 from ig2.metrics.correlation import correlate, order_features, rounding_error
-from ig2.metrics.reattribution import MethodLike, attribute_again, check_method, check_reproduces, original_seed
+from ig2.metrics.reattribution import METHOD, MethodLike, attribute_again, check_reproduces, original_seed
 from ig2.references.base import as_references
 
 
@@ -30,13 +30,9 @@ class ConditionalMetric(Metric):
         draws: the number of samples in each mean.
     """
 
-    conditional: Conditional
-    draws: int = 100
+    conditional: Conditional = required(CONDITIONAL)
+    draws: int = setting(100, COUNT)
     better: ClassVar[Better] = "higher"
-
-    def __post_init__(self) -> None:
-        check_conditional(self.conditional)
-        check_count(self.draws, "draws")
 
     def average(self, task: Task, known: Tensor) -> Tensor:
         """Return E f(X | the known features of x) for m sets of them.
@@ -70,12 +66,8 @@ class Faithfulness(ConditionalMetric):
         if_constant: the score if there is no correlation; by default not defined. XAI-BENCH counts 0.
     """
 
-    if_constant: float | None = None
+    if_constant: float | None = setting(None, NUMBER)
     name: ClassVar[str] = "faithfulness"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_if_constant(self.if_constant)
 
     def run(self, case: Case) -> Scores:
         x, output = case.task.x, case.finite_output()[:, None]
@@ -83,11 +75,6 @@ class Faithfulness(ConditionalMetric):
         rounding = rounding_error(torch.cat([output, without], dim=1), x.dtype)
         reason = "no feature's loss changes more than others"
         return correlate(case.values.abs(), (output - without).abs(), rounding, self.if_constant, reason)
-
-
-def check_if_constant(score: object) -> None:
-    """Raise an `InputError` unless the value is a number, the score if there is no correlation, or None."""
-    require(score is None or is_number(score), "if_constant", score, "a number, or None for not defined")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,17 +113,14 @@ others."""
 
 
 @dataclass(frozen=True)
-class Noise:
+class Noise(Settings):
     """Gaussian noise around the sample: r = N(0, scale).
 
     Args:
         scale: the standard deviation, positive.
     """
 
-    scale: float = 0.2
-
-    def __post_init__(self) -> None:
-        require(is_number(self.scale) and self.scale > 0, "scale", self.scale, "a positive number")
+    scale: float = setting(0.2, POSITIVE)
 
     def __call__(self, x: Tensor, draws: int, generator: torch.Generator) -> Tensor:
         noise = torch.randn(1, draws, *x.shape[1:], generator=generator, dtype=torch.float64, device="cpu").to(x)
@@ -174,16 +158,11 @@ class Infidelity(Metric):
             Σ rᵢφᵢ is zero for every draw, β is 0. If False, β is 1.
     """
 
-    perturbation: Perturbation = NearZero()
-    draws: int = 1000
+    perturbation: Perturbation = setting(NearZero(), function("NearZero(scale), Noise(scale) or a function"))
+    draws: int = setting(1000, COUNT)
     fit: bool = True
     name: ClassVar[str] = "infidelity"
     better: ClassVar[Better] = "lower"
-
-    def __post_init__(self) -> None:
-        check_count(self.draws, "draws")
-        valid = callable(self.perturbation) and not isinstance(self.perturbation, type)
-        require(valid, "perturbation", self.perturbation, "NearZero(scale), Noise(scale) or a function")
 
     def run(self, case: Case) -> Scores:
         changes, predicted = self._perturb(case)
@@ -230,6 +209,10 @@ class Infidelity(Metric):
         return r.to(x)
 
 
+def _is_order(norm: object) -> bool:
+    return isinstance(norm, (int, float)) and not isinstance(norm, bool) and norm > 0
+
+
 @dataclass(frozen=True, eq=False)
 class MaxSensitivity(Metric):
     """The largest relative change of the attribution near x, max ‖φ(x′) − φ(x)‖ / ‖φ(x)‖ over draws of x′ [Yeh 2019].
@@ -250,20 +233,13 @@ class MaxSensitivity(Metric):
         InputError: if the method, applied to the explicands again, does not reproduce the attribution.
     """
 
-    method: Method | MethodLike
+    method: Method | MethodLike = required(METHOD)
     references: Any = None
-    radius: float = 0.02
-    draws: int = 10
-    norm: float = 2.0
+    radius: float = setting(0.02, POSITIVE)
+    draws: int = setting(10, COUNT)
+    norm: float = setting(2.0, Accepted(_is_order, "a positive number or infinity"))
     name: ClassVar[str] = "max-sensitivity"
     better: ClassVar[Better] = "lower"
-
-    def __post_init__(self) -> None:
-        check_count(self.draws, "draws")
-        check_method(self.method)
-        require(is_number(self.radius) and self.radius > 0, "radius", self.radius, "a positive number")
-        valid = isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool) and self.norm > 0
-        require(valid, "norm", self.norm, "a positive number or infinity")
 
     @property
     def needs_gradient(self) -> bool:  # type: ignore[override]

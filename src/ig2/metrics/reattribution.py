@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ig2._engine.inputs import Fixed, Inputs
+from ig2._utils.settings import function
 from ig2.attribution import Attribution
-from ig2.errors import InputError, describe
+from ig2.errors import InputError
 from ig2.methods.base import Method
 from ig2.metrics.base import Case
 from ig2.model import Model
@@ -22,10 +23,7 @@ MethodLike = Callable[..., Any]
 TOLERANCE = 1e-2
 
 
-def check_method(method: object) -> None:
-    """Raise an `InputError` unless the value is a method, or a function with the same call."""
-    if not callable(method) or isinstance(method, type):
-        raise InputError(f"method must be a method such as ig2.IG2(), or a function called like one; got {describe(method)}")
+METHOD = function("a method such as ig2.IG2(), or a function called like one")
 
 
 def rebuild_x(inputs: Inputs, points: Tensor) -> Any:

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from ig2._engine.task import Task
 from ig2._engine.task import scores as scores_of
-from ig2._utils.checks import check_choice, require
+from ig2._utils.checks import require
+from ig2._utils.settings import one_of, required, setting
 from ig2.errors import InputError, ModelError
 from ig2.metrics.base import Better, Case, Metric, Scores
 from ig2.metrics.correlation import midranks, pearson
 from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign
-from ig2.metrics.reattribution import MethodLike, attribute_again, check_method, check_reproduces, rebuild_x
+from ig2.metrics.reattribution import METHOD, MethodLike, attribute_again, check_reproduces, rebuild_x
 from ig2.model import Model
 
 Order = Literal["cascading", "independent"]
@@ -59,9 +60,9 @@ class ParameterRandomisation(Metric):
         ModelError: if the network has no parameters, cannot be copied, or new weights do not change its output.
     """
 
-    method: MethodLike
+    method: MethodLike = required(METHOD)
     references: Any = None
-    order: Order = "cascading"
+    order: Order = setting("cascading", one_of(Order))
     layers: Sequence[str] | None = None
     features: FeatureOption = "auto"
     sign: Sign = "absolute"
@@ -70,8 +71,7 @@ class ParameterRandomisation(Metric):
     better: ClassVar[Better] = "lower"
 
     def __post_init__(self) -> None:
-        check_method(self.method)
-        check_choice(self.order, Order, "order")
+        super().__post_init__()
         names = isinstance(self.layers, (tuple, list)) and len(self.layers) > 0 and all(isinstance(n, str) for n in self.layers)
         require(names or self.layers is None, "layers", self.layers, "names of modules, for example ['fc', 'layer4']")
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from ig2._engine.session import Distance, Evaluation
 from ig2._engine.task import Task
 from ig2._utils.checks import check_count
+from ig2._utils.settings import Settings
 from ig2.errors import InputError
 from ig2.model import Bounds
 
@@ -41,7 +42,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Path:
+class Path(Settings):
     """Base class of paths, polylines of `segments` segments from the explicand to its baseline.
 
     Subclass `KnownPath` or `GrownPath`, as a frozen dataclass of the path's settings.
@@ -75,6 +76,7 @@ class Path:
                 ) from error
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count(self.segments, "steps")
 
     @property

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError, describe
 from ig2.paths.base import KnownPath, Pairs, Path, distances
 
@@ -41,13 +41,12 @@ class Geodesic(Path):
     """
 
     pool: Tensor = field(repr=False)
-    neighbours: int = 5
-    gradients: int = 3
+    neighbours: int = setting(5, COUNT)
+    gradients: int = setting(3, COUNT)
 
     def __post_init__(self) -> None:
         check_numeric(self.pool, "the pool")
-        check_count(self.neighbours, "neighbours")
-        check_count(self.gradients, "gradients")
+        super().__post_init__()
 
     @property
     def segments(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ig2._utils.settings import Accepted, instance_of, required, setting
 from ig2.errors import InputError, describe
 from ig2.paths.base import KnownPath, Pairs, clamp_
 from ig2.paths.straight import Straight
@@ -36,18 +37,9 @@ class Latent(KnownPath):
     tensor([[4., 1.]])
     """
 
-    encode: Callable[[Tensor], Tensor]
-    decode: Callable[[Tensor], Tensor]
-    path: KnownPath = Straight()
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.path, KnownPath):
-            raise InputError(f"path must have vertices known beforehand, as Straight() has, got {describe(self.path)}")
-        if not callable(self.encode) or not callable(self.decode):
-            raise InputError(
-                f"encode and decode must be functions of tensors, got {describe(self.encode)}, {describe(self.decode)}"
-            )
-        super().__post_init__()
+    encode: Callable[[Tensor], Tensor] = required(Accepted(callable, "a function of tensors"))
+    decode: Callable[[Tensor], Tensor] = required(Accepted(callable, "a function of tensors"))
+    path: KnownPath = setting(Straight(), instance_of(KnownPath, "a path with vertices known beforehand, as Straight() has"))
 
     @property
     def segments(self) -> int:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count, is_number
-from ig2.errors import InputError, describe
+from ig2._utils.settings import COUNT, NOT_NEGATIVE, setting
+from ig2.errors import InputError
 from ig2.paths.base import KnownPath, Pairs, Path, clamp_
 from ig2.paths.blur import blur, check_images
 
@@ -36,17 +36,13 @@ class Revealed(Path):
     """
 
     steps: int = 20
-    samples: int = 10
-    sigma: float = 0.3
-    blur: float = 0.0
+    samples: int = setting(10, COUNT)
+    sigma: float = setting(0.3, NOT_NEGATIVE)
+    blur: float = setting(0.0, NOT_NEGATIVE)
     uses_reference = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(self.samples, "samples")
-        for name in ("sigma", "blur"):
-            if not (is_number(getattr(self, name)) and getattr(self, name) >= 0):
-                raise InputError(f"{name} must not be negative, got {describe(getattr(self, name))}")
         if self.sigma == self.blur == 0:
             raise InputError("sigma and blur are both 0, so nothing is revealed: make one of them positive")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError, describe
 from ig2.paths.base import KnownPath, Pairs, Path, distances
 
@@ -23,14 +23,13 @@ class _NearWords(Path):
 
     embeddings: Tensor = field(repr=False)
     steps: int = 30
-    neighbours: int = 30
+    neighbours: int = setting(30, COUNT)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_numeric(self.embeddings, "embeddings")
         if self.embeddings.ndim != 2 or not len(self.embeddings):
             raise InputError(f"embeddings must be a vector for each word, (words, features), got {describe(self.embeddings)}")
-        check_count(self.neighbours, "neighbours")
 
     @abstractmethod
     def measure(self, table: Tensor, word: Tensor, line: Tensor) -> Tensor:
@@ -143,7 +142,7 @@ class NeighbouringWords(_NearWords):
         InputError: if embeddings is not a table of vectors, or x does not fit it.
     """
 
-    neighbours: int = 500
+    neighbours: int = setting(500, COUNT)
 
     def measure(self, table: Tensor, word: Tensor, line: Tensor) -> Tensor:
         # a word is not its own neighbour

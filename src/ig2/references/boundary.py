@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ig2._engine.integrate import Keep, integrate
 from ig2._engine.task import Task
+from ig2._utils.settings import NOT_NEGATIVE, setting
 from ig2.errors import InputError, describe, warn
 from ig2.paths import Path
 from ig2.paths.descent import Descent, Sign
@@ -33,9 +34,10 @@ class Boundary(References):
     """
 
     attacks: tuple[Path, ...] = (Descent(100, 0.01, Sign()), Descent(100, 0.1))
-    bisections: int = 10
+    bisections: int = setting(10, NOT_NEGATIVE)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for attack in self.attacks or (None,):
             if not (isinstance(attack, Path) and attack.ends_in_counterfactual and not attack.uses_reference):
                 raise InputError(f"attacks must be paths such as ig2.paths.Descent(), got {describe(attack)}")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, POSITIVE, required, setting
 from ig2.errors import InputError, describe
 from ig2.paths.base import clamp_
 from ig2.paths.blur import Padding, blur, check_images
@@ -53,12 +53,9 @@ class White(References):
 class UniformNoise(References):
     """`count` samples of uniform noise between `low` and `high`, by default the model's bounds."""
 
-    count: int = 1
+    count: int = setting(1, COUNT)
     low: float | None = None
     high: float | None = None
-
-    def __post_init__(self) -> None:
-        check_count(self.count)
 
     def draw(self, task: Task) -> Tensor:
         low, high = _limits(task, self.low, self.high, "uniform noise")
@@ -70,13 +67,8 @@ class UniformNoise(References):
 class NoisedExplicand(References):
     """`count` copies of the explicand with Gaussian noise of standard deviation `sigma`, clipped to the model's bounds."""
 
-    sigma: float
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        check_count(self.count)
-        if not self.sigma > 0:
-            raise InputError(f"sigma must be positive, got {describe(self.sigma)}")
+    sigma: float = required(POSITIVE)
+    count: int = setting(1, COUNT)
 
     def draw(self, task: Task) -> Tensor:
         shape = (self.count, *task.x.shape[1:])

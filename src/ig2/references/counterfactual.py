@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task, choose_against
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError, describe
 from ig2.model import YES_ABOVE
 from ig2.references.base import References
@@ -25,6 +25,7 @@ class _ByClass(References):
     labels: Any = field(repr=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _as_classes(self.labels, "labels")
 
     @abstractmethod
@@ -58,15 +59,9 @@ class OtherClasses(_ByClass):
         explicand_labels: the class of each explicand, (B,), for networks with a single output.
     """
 
-    per_class: int = 1
-    classes: int | None = None
+    per_class: int = setting(1, COUNT)
+    classes: int | None = setting(None, COUNT)
     explicand_labels: Any = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(self.per_class, "per_class")
-        if self.classes is not None:
-            check_count(self.classes, "classes")
 
     def counts(self, task: Task, classes: list[int]) -> list[dict[int, int]]:
         explained = _explained_classes(task, self.explicand_labels)
@@ -102,12 +97,8 @@ class NormalClass(_ByClass):
     """
 
     normal: int
-    count: int = 5
+    count: int = setting(5, COUNT)
     explicand_labels: Any = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(self.count)
 
     def counts(self, task: Task, classes: list[int]) -> list[dict[int, int]]:
         for row, label in zip(task.rows.tolist(), _explained_classes(task, self.explicand_labels), strict=True):
@@ -135,11 +126,7 @@ class OfClasses(_ByClass):
     """
 
     classes: Any = None
-    count: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(self.count)
+    count: int = setting(5, COUNT)
 
     def counts(self, task: Task, classes: list[int]) -> list[dict[int, int]]:
         chosen = task.against
@@ -168,13 +155,8 @@ class Relevant(_ByClass):
         per_class: the number of samples of each class.
     """
 
-    top_k: int = 3
-    per_class: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(self.per_class, "per_class")
-        check_count(self.top_k, "top_k")
+    top_k: int = setting(3, COUNT)
+    per_class: int = setting(1, COUNT)
 
     def counts(self, task: Task, classes: list[int]) -> list[dict[int, int]]:
         scores = task.explicand_scores[task.rows].cpu()
@@ -199,11 +181,11 @@ class NearestLabels(References):
 
     samples: Any = field(repr=False)
     labels: Any = field(repr=False)
-    count: int = 5
+    count: int = setting(5, COUNT)
     explicand_labels: Any = None
 
     def __post_init__(self) -> None:
-        check_count(self.count)
+        super().__post_init__()
         _as_binary(self.labels, "labels")
 
     def draw(self, task: Task) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError, describe
 from ig2.references.base import References, as_references, draw_references, flatten_inputs
 
@@ -86,10 +86,7 @@ class Samples(References):
     """
 
     pool: Any = field(repr=False)
-    count: int = 10
-
-    def __post_init__(self) -> None:
-        check_count(self.count)
+    count: int = setting(10, COUNT)
 
     def draw(self, task: Task) -> Tensor:
         pool = OpenPool(self.pool, task)
