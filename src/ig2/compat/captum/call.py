@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from torch import Tensor
 import ig2
 from ig2._utils.checks import check_count
 from ig2.compat.captum.forms import Target, Tensors, as_args, as_tensors, column, like
-from ig2.compat.captum.network import Lower, SharedTensor, select_neuron, select_output
+from ig2.compat.captum.network import Lower, SharedTensor, select_output
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method
 from ig2.model import Layer, Model, preprocess_arguments
@@ -84,15 +83,6 @@ class Call:
             far = end.repeat_interleave(len(tensor) // len(end), dim=0).view_as(tensor)
             points.append(torch.lerp(tensor, far, column(places, tensor)))
         return self.move(points)
-
-    def of(self, selector: Any) -> Call:
-        """Return the call that explains a neuron of the layer by the inputs."""
-        assert self.layer is not None
-        select = functools.partial(select_neuron, selector=selector)
-        net = Lower(self.model.net, self.layer, select)
-        net.training = False  # by itself: train() would reach the user's modules
-        model = self.model.exchange(net=net, representation=None, output="logit")
-        return replace(self, model=model, target=None, layer=None)
 
     # -- results -------------------------------------------------------------------------------
 

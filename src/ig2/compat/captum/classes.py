@@ -1,4 +1,4 @@
-"""Captum's classes on our engine: each computation once, for inputs, layers and neurons.
+"""Captum's classes on our engine: each computation once, for inputs and for layers.
 
 A class here takes its arguments, their defaults and its flags from Captum's class of that name.
 """
@@ -19,7 +19,6 @@ from ig2.compat.captum.call import Call
 from ig2.compat.captum.forms import (
     as_args,
     as_tensors,
-    column,
     draw_line,
     match_masks,
     pair_baselines,
@@ -27,7 +26,6 @@ from ig2.compat.captum.forms import (
     share_baselines,
 )
 from ig2.compat.captum.method import Adapter, captum, wrapped
-from ig2.compat.captum.network import select_neuron
 from ig2.errors import InputError, describe
 from ig2.methods.path import PathMethod
 from ig2.model import Layer, find_layer
@@ -68,7 +66,7 @@ class Captums(Adapter):
 
     def __init_subclass__(cls) -> None:
         theirs = getattr(captum, cls.__name__, None)
-        if theirs is None:  # a place: `AtLayer`, `OfNeuron`
+        if theirs is None:  # `AtLayer`
             return
         cls.__init__ = _declare(theirs.__init__, "_build", seed=True)  # type: ignore[method-assign]
         cls.attribute = wrapped(_declare(theirs.attribute, "_run"))
@@ -113,23 +111,11 @@ class AtLayer(Captums):
     """At a layer: a module of the network or its name; a single one, where Captum accepts a list."""
 
     def _read_call(self, arguments: dict[str, Any]) -> Call:
-        inputs = arguments.keys() & {"attribute_to_layer_input", "attribute_to_neuron_input"}
-        (to_input,) = map(arguments.pop, inputs)
+        to_input = arguments.pop("attribute_to_layer_input")
         layer = find_layer(self.model.net, self.layer, "layer")
         if not isinstance(layer, Layer):
             raise InputError(f"layer={self.layer!r} is the network's own output: name a module")
         return replace(super()._read_call(arguments), layer=replace(layer, side="input") if to_input else layer)
-
-
-class OfNeuron(AtLayer):
-    """Of a neuron of a layer.
-
-    `neuron_selector` is its index in one sample's activation, a number or a tuple; with slices in it
-    the sum of those neurons; or a function from the activation to (B,), or to its sum over the batch.
-    """
-
-    def _read_call(self, arguments: dict[str, Any]) -> Call:
-        return super()._read_call(arguments).of(arguments.pop("neuron_selector"))
 
 
 # -- gradients -------------------------------------------------------------------------------------
@@ -141,10 +127,6 @@ class Saliency(Captums):
     def _attribute(self, call: Call, abs: bool = False) -> Any:
         values = call.slopes().values
         return call.like([value.abs() for value in values] if abs else values)
-
-
-class NeuronGradient(OfNeuron, Saliency):
-    """`captum.attr.NeuronGradient`: the gradient of a neuron, with its sign."""
 
 
 class InputXGradient(Captums):
@@ -226,17 +208,6 @@ class LayerIntegratedGradients(AtLayer, IntegratedGradients):
             raise InputError("multiply_by_inputs=False is not available at a layer: use ig2.Gradient()(net, x, at=layer)")
 
 
-class NeuronIntegratedGradients(OfNeuron, IntegratedGradients):
-    """`captum.attr.NeuronIntegratedGradients`: Integrated Gradients of a neuron."""
-
-
-class InternalInfluence(AtLayer):
-    """`captum.attr.InternalInfluence` [Leino 2018]: a layer's mean gradient on the inputs' line."""
-
-    def _attribute(self, call: Call, baselines: Any, n_steps: int, method: str) -> Any:
-        return call.like(_average_slopes(call, pair_baselines(call.tensors, baselines), n_steps, method))
-
-
 class LayerConductance(AtLayer):
     """`captum.attr.LayerConductance` [Dhamdhere 2019]: Σ ∂f/∂h · Δh over points on the inputs' line.
 
@@ -254,21 +225,6 @@ class LayerConductance(AtLayer):
         slopes, activations = copies.gather((*explained.values, *explained.activations))
         values = (slopes[:, :-1] * activations.diff(dim=1)).sum(dim=1)
         return self._finish(call, [values], ends, return_convergence_delta)
-
-
-class NeuronConductance(AtLayer):
-    """`captum.attr.NeuronConductance`: the inputs' contributions to the output through a neuron."""
-
-    def _attribute(self, call: Call, neuron_selector: Any, baselines: Any, n_steps: int, method: str) -> Any:
-        places, weights = place_points(n_steps, method)
-        ends, copies = pair_baselines(call.tensors, baselines), call.repeat(len(places))
-        points = copies.between(ends, places)
-        (above,), below = points.slopes().values, points.of(neuron_selector).slopes().values
-        factor = select_neuron(above, neuron_selector)
-        means = copies.sum([slope * column(factor, slope) for slope in below], weights)
-        if self._multiply_by_inputs:
-            means = tuple(m * (x - end.view_as(x)) for m, x, end in zip(means, call.tensors, ends, strict=True))
-        return replace(call, layer=None).like(means)
 
 
 # -- DeepLIFT and SHAP -----------------------------------------------------------------------------
@@ -332,14 +288,6 @@ class LayerDeepLiftShap(AtLayer, DeepLiftShap):
     """`captum.attr.LayerDeepLiftShap`: the mean of `LayerDeepLift` over shared baselines."""
 
 
-class NeuronDeepLift(OfNeuron, DeepLift):
-    """`captum.attr.NeuronDeepLift`: `DeepLift` of a neuron."""
-
-
-class NeuronDeepLiftShap(OfNeuron, DeepLiftShap):
-    """`captum.attr.NeuronDeepLiftShap`: `DeepLiftShap` of a neuron."""
-
-
 class GradientShap(Captums):
     """`captum.attr.GradientShap`: the gradient between noisy inputs and random baselines.
 
@@ -379,10 +327,6 @@ class GradientShap(Captums):
 
 class LayerGradientShap(AtLayer, GradientShap):
     """`captum.attr.LayerGradientShap`: `GradientShap` at a layer, times h(input) − h(baseline)."""
-
-
-class NeuronGradientShap(OfNeuron, GradientShap):
-    """`captum.attr.NeuronGradientShap`: `GradientShap` of a neuron."""
 
 
 def _multiply(slopes: Values, activations: Values, bases: Values) -> tuple[Tensor, ...]:
