@@ -10,7 +10,7 @@ from torch import Tensor
 from ig2 import rules
 from ig2.methods.path import PathMethod
 from ig2.paths.straight import Straight
-from ig2.rules import Plan, Rule, Segments
+from ig2.rules import Needs, Rule, Segments
 
 
 class DeepSHAP(PathMethod):
@@ -39,8 +39,8 @@ class _Multipliers(Rule):
     """The rule that returns the multipliers of the secant rule."""
 
     @property
-    def plan(self) -> Plan:
-        return Plan(secants=True)
+    def needs(self) -> Needs:
+        return Needs(secants=True)
 
     def terms(self, segments: Segments) -> tuple[Tensor, ...]:
         assert segments.average is not None

@@ -76,7 +76,7 @@ class OpenPool:
 
 
 @dataclass(frozen=True, eq=False)
-class Samples(References):
+class FromPool(References):
     """`count` samples drawn from a pool without replacement, excluding the explicand, as in expected gradients [Erion 2021].
 
     Args:

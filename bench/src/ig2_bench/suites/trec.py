@@ -328,7 +328,7 @@ def _choose_one_by_one(target: Tensor, pool: LabelledSamples, seed: int) -> dict
 def _takes_secants(method: Any) -> bool:
     """Whether a method's slopes are those between two ends."""
     inner = method.method if isinstance(method, AtGradCF) else method
-    return isinstance(inner, PathMethod) and inner.rule is not None and inner.rule.plan.secants
+    return isinstance(inner, PathMethod) and inner.rule is not None and inner.rule.needs.secants
 
 
 def _find_vectors(folder: Path | None) -> Path | None:
