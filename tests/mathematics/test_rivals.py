@@ -429,20 +429,6 @@ def test_reveal_ig_accounts_for_the_mean_output_over_the_widest_probe():
     torch.testing.assert_close(attribution.total, attribution.output - wide.detach(), rtol=0, atol=1e-5)
 
 
-def test_a_latent_path_is_decoded_vertex_by_vertex():
-    mix = torch.linalg.qr(data(6, 6, seed=30)).Q[:3]  # three codes of six features, so that x is not its reconstruction
-
-    def draw(_, x, reference):
-        near, far = mix.numpy() @ x, mix.numpy() @ reference
-        return [x, *((near + (far - near) * t / 4) @ mix.numpy() for t in range(5))]
-
-    method = ig2.PathMethod(paths.Latent(lambda x: x @ mix.T, lambda z: z @ mix, paths.Straight(4)))
-    walk(method, NET, X, 1, REFERENCES, draw)
-    complete = ig2.PathMethod(method.path, rule=rules.gauss(4))(NET, X, references=REFERENCES)
-    torch.testing.assert_close(complete.total, complete.output - complete.baseline_output, rtol=0, atol=1e-5)
-    assert float((complete.baseline_outputs - ig2.scores(NET, REFERENCES).T[complete.target]).abs().max()) > 1e-3
-
-
 # -- what all of them share --------------------------------------------------------------------------------------------
 
 ALL = {
@@ -551,9 +537,6 @@ def test_methods_without_references_need_none_and_ignore_them(name: str):
         ("pool", lambda: ig2.GeodesicIG(POOL[:, :3])(NET, X)),
         ("both 0", lambda: ig2.RevealIG(sigma=0)),
         ("images", lambda: ig2.RevealIG(blur=2.0)(NET, X)),
-        ("vertices", lambda: paths.Latent(abs, abs, paths.GradPath())),
-        ("functions", lambda: paths.Latent(1, abs)),
-        ("decode", lambda: ig2.PathMethod(paths.Latent(lambda x: x, lambda z: z[:, :2]))(NET, X, references=0)),
         ("weights", lambda: ig2.IG2()(NET, X, references=references.Weighted(REFERENCES, [1, 2, 3]))),
         ("negative", lambda: ig2.IG2()(NET, X, references=references.Weighted(REFERENCES, [1, -1]))),
         ("weights", lambda: ig2.KernelSHAP()(NET, X, references=references.Weighted(REFERENCES, [1, 2]))),

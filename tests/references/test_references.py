@@ -30,7 +30,6 @@ from ig2.references import (
     Union,
     White,
     Zeros,
-    choose_other_classes,
     interleave,
     round_robin,
 )  # fmt: skip
@@ -599,11 +598,6 @@ def test_classes_take_turns_in_a_seeded_order(seed):
     assert sorted(round_robin(labels, seed, eligible)) == [5, 6, 7]
     assert sorted(round_robin(torch.zeros(5, 2), seed)) == list(range(5))  # of several labels, shuffled alone
     assert interleave([9, 3, 5, 1], "abab") == [9, 3, 5, 1] and interleave([9, 3, 5, 1], "aaba") == [9, 5, 3, 1]
-    chosen = choose_other_classes(torch.tensor([4, 1, 7]), labels, 3, seed)
-    for i, own in enumerate((4, 1, 7)):
-        assert chosen[i].tolist() == round_robin(labels, (seed + i) % 2**62, labels != own)[:3]
-    with pytest.raises(InputError, match="too few for 4 references"):
-        choose_other_classes(torch.tensor([1, 4]), labels, 4, seed)
 
 
 @pytest.mark.parametrize("wrong", [LABELS.double(), LABELS[:, None], ["cat", "dog"], None])

@@ -2,7 +2,7 @@
 
 from ig2.references.base import Given, References, WeightedSamples, draw_references, draw_weighted
 from ig2.references.boundary import Boundary
-from ig2.references.choice import choose_other_classes, interleave, round_robin
+from ig2.references.choice import interleave, round_robin
 from ig2.references.constant import BlurredExplicand, Constant, MaximalDistance, NoisedExplicand, UniformNoise, White, Zeros
 from ig2.references.counterfactual import NearestLabels, NormalClass, OfClasses, OtherClasses, Relevant
 from ig2.references.gradcf import GradCF
@@ -16,6 +16,5 @@ __all__ = [
     "LocalClusters", "MaximalDistance", "NearestLabels", "NoisedExplicand", "NormalClass",
     "OfClasses", "OneAtATime", "OtherClasses", "PhaseRandomised", "References", "Relevant",
     "Shifted", "TimeMean", "TimeNoise", "UniformNoise", "Union", "Weighted", "WeightedSamples",
-    "White", "Zeros", "choose_other_classes", "draw_references", "draw_weighted", "interleave",
-    "round_robin",
+    "White", "Zeros", "draw_references", "draw_weighted", "interleave", "round_robin",
 ]  # fmt: skip

@@ -24,11 +24,11 @@ from ig2.methods.path import PathMethod
 from ig2.metrics.base import Metric
 from ig2.metrics.curves import Deletion, DiffID, Insertion
 from ig2.model import wrap
-from ig2.references import choose_other_classes, round_robin
+from ig2.references import round_robin
 from ig2.table import Column
 from ig2_bench.board.roster import AtGradCF
 from ig2_bench.datasets import trec
-from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.datasets.base import LabelledSamples, choose_other_classes
 from ig2_bench.networks.base import SampleNetwork
 from ig2_bench.networks.questions import QuestionCNN
 from ig2_bench.networks.training import train_network

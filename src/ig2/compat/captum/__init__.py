@@ -23,12 +23,11 @@ from ig2.compat.captum.classes import (
     LayerIntegratedGradients,
     Saliency,
 )  # fmt: skip
-from ig2.compat.captum.language import LLMGradientAttribution
 from ig2.compat.captum.method import CaptumMethod
 
 __all__ = [
     "CaptumMethod", "DeepLift", "DeepLiftShap", "GradientShap", "InputXGradient",
-    "IntegratedGradients", "KernelShap", "LLMGradientAttribution", "LayerActivation",
+    "IntegratedGradients", "KernelShap", "LayerActivation",
     "LayerConductance", "LayerDeepLift", "LayerDeepLiftShap", "LayerGradCam",
     "LayerGradientShap", "LayerGradientXActivation", "LayerIntegratedGradients", "Saliency",
 ]  # fmt: skip
