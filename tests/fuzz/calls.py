@@ -120,7 +120,7 @@ def _strategy(rng: Random, case: Case, classes: int) -> Any:
     choices: list[Callable[[], Any]] = [
         lambda: 0,
         references.Zeros,
-        lambda: references.FromPool(pool, 1),
+        lambda: references.RandomSamples(pool, 1),
         lambda: references.NoisedExplicand(0.1, 2),
         lambda: references.GradCF(case.references, paths.GradPath(2)),
         lambda: references.UniformNoise(2, -0.5, 0.5) if "bounds" not in case.wrapping else references.UniformNoise(2),

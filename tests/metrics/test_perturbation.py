@@ -23,7 +23,7 @@ from ig2.metrics.perturbation import (
     NearZero,
     Noise,
 )
-from ig2.references import FromPool
+from ig2.references import RandomSamples
 from ig2_bench.metrics.monotonicity import PublishedMonotonicity
 from networks import Polynomial, data, relu_cnn, tanh_mlp
 
@@ -420,7 +420,7 @@ def test_several_inputs_and_inputs_that_only_come_along():
 def test_references_are_those_of_the_explicand_also_where_it_is_in_the_pool():
     drawn, method = [], ig2.IntegratedGradients(4)
 
-    class Spied(FromPool):
+    class Spied(RandomSamples):
         def draw(self, task):
             drawn.append(super().draw(task))
             return drawn[-1]
@@ -440,7 +440,7 @@ def test_an_attribution_that_the_method_did_not_make_is_an_error():
         MaxSensitivity(Random())(NET, chance.values, X, seed=1)
     assert MaxSensitivity(Random())(NET, chance.values, X, seed=5).n == 7
     # and samples are explained with that seed
-    method, pool = ig2.IntegratedGradients(8), FromPool(data(30, 5, seed=6, low=-3, high=3), count=1)
+    method, pool = ig2.IntegratedGradients(8), RandomSamples(data(30, 5, seed=6, low=-3, high=3), count=1)
     one, other = (method(NET, X, references=pool, seed=seed) for seed in (5, 1))
     assert MaxSensitivity(method, pool, radius=1e-4)(NET, one, seed=1).values.max() < 1e-2
     assert ((other.values - one.values).norm(dim=1) / one.values.norm(dim=1)).min() > 1e-2

@@ -191,12 +191,12 @@ def test_a_pool_that_is_a_source(photos: Path, subject: modalities.image.ImageSu
 
 
 def test_any_strategy_gives_the_references(net: nn.Module, samples: torch.Tensor, tmp_path: Path) -> None:
-    strategy = ig2.references.FromPool(data(6, 5, seed=9), 3)
+    strategy = ig2.references.RandomSamples(data(6, 5, seed=9), 3)
     store = ig2.run(samples, net, ig2.ExpectedIG(3), tmp_path / "store", references=strategy, batch=7)
     attribution = ig2.ExpectedIG(3)(net, samples, references=strategy)
     np.testing.assert_allclose(np.stack([row["values"] for row in store]), attribution.values.numpy(), atol=1e-6)
     assert all(row["spread"] > 0 for row in store)
-    other = ig2.references.FromPool(data(6, 5, seed=8), 3)
+    other = ig2.references.RandomSamples(data(6, 5, seed=8), 3)
     refuses(InputError, "digest", lambda: ig2.run(samples, net, ig2.ExpectedIG(3), tmp_path / "store", references=other))
 
 
@@ -584,7 +584,7 @@ def test_of_a_grid_its_fields_are_copied_and_nothing_larger(
 
 def test_a_table_is_the_same_of_columns_and_of_rows(photos: Path, subject: modalities.image.ImageSubject) -> None:
     items = find_source(photos)
-    strategy = ig2.references.FromPool(subject.read(sorted((photos / "red").iterdir())).x, 2)
+    strategy = ig2.references.RandomSamples(subject.read(sorted((photos / "red").iterdir())).x, 2)
     scored = [metrics.Insertion(thresholds=4)]
     plan = make_plan(
         items, subject, ig2.IG2(3), ig2.Question(references=strategy), check_storing("float32", subject, scored, gradcf=True)

@@ -1,4 +1,4 @@
-"""NoiseGrad and FusionGrad: the mean of a method over copies of the network with noisy weights."""
+"""NoiseGrad: the mean of a method over copies of the network with noisy weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, POSITIVE, setting
 from ig2.methods.average import Average
 from ig2.methods.base import Result
-from ig2.methods.smoothgrad import SmoothGrad, open_generator
+from ig2.methods.smoothgrad import open_generator
 from ig2.methods.wrapper import Wrapper
 from ig2.references.base import References
 
@@ -25,6 +25,7 @@ class NoiseGrad(Wrapper):
     buffers such as running statistics, and is written into a copy of the weights; the network itself is not modified. All
     explicands see the same n networks. The explained class is predicted by the network without noise, the residual is
     relative to its output, and references are the same for all n networks unless their strategy runs the network.
+    FusionGrad is `NoiseGrad(SmoothGrad(method))`, in which every network sees the same noisy copies.
 
     Args:
         method: the method to average, for example `Gradient()` or `IG2()`.
@@ -60,40 +61,3 @@ class NoiseGrad(Wrapper):
                     weight.copy_(original * (1 + self.sigma * noise).to(original))
                 average.add(self.method.run_checked(task, references, Keep()), rows)
         return average.result()
-
-
-@dataclass(frozen=True, eq=False)
-class FusionGrad(Wrapper):
-    """FusionGrad: any method, averaged over m noisy copies of the explicand in each of n noisy networks [Bykov 2022].
-
-    (1/nm) Σₖ Σⱼ φ(x + εⱼ; W ⊙ ηₖ): `NoiseGrad` around `SmoothGrad`. Every network sees the same copies.
-
-    Args:
-        method: the method to average, for example `Gradient()` or `IG2()`.
-        samples: the number m of copies.
-        sigma: the standard deviation of the explicand's noise, as in `SmoothGrad`.
-        relative: whether sigma is a share of the explicand's range; if False, it is in the data space.
-        networks: the number n of networks.
-        weight_sigma: the standard deviation of the weights' factors, as in `NoiseGrad`.
-
-    Raises:
-        ModelError: in the same cases as `NoiseGrad`.
-
-    >>> import ig2
-    >>> net, x = torch.nn.Linear(2, 1).eval(), torch.tensor([[1.0, 2.0]])
-    >>> both = NoiseGrad(SmoothGrad(ig2.Gradient(), 3), 2)
-    >>> torch.equal(FusionGrad(ig2.Gradient(), 3, networks=2)(net, x).values, both(net, x).values)
-    True
-    """
-
-    samples: int = setting(10, COUNT)
-    sigma: float = setting(0.15, POSITIVE)
-    relative: bool = True
-    networks: int = setting(10, COUNT)
-    weight_sigma: float = setting(0.2, POSITIVE)
-
-    takes_own_gradients: ClassVar[bool] = True
-
-    def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        copies = SmoothGrad(self.method, self.samples, self.sigma, self.relative)
-        return NoiseGrad(copies, self.networks, self.weight_sigma).run(task, references, keep)

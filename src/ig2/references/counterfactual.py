@@ -52,7 +52,7 @@ class OtherClasses(_ByClass):
     """`per_class` samples of each class other than the explained one. A good first choice.
 
     Args:
-        samples: the pool, as for `FromPool`.
+        samples: the pool, as for `RandomSamples`.
         labels: the class of each sample of the pool, (N,).
         per_class: the number of samples of each class.
         classes: the number of other classes, drawn at random; by default all, which is many for data with a thousand classes.
@@ -89,7 +89,7 @@ class NormalClass(_ByClass):
     """Samples of the normal class, for data with anomalies: what would the explicand look like if nothing were wrong?
 
     Args:
-        samples: the pool, as for `FromPool`.
+        samples: the pool, as for `RandomSamples`.
         labels: the class of each sample of the pool, (N,).
         normal: the normal class.
         count: the number of references for each explicand.
@@ -118,7 +118,7 @@ class OfClasses(_ByClass):
     here.
 
     Args:
-        samples: the pool, as for `FromPool`.
+        samples: the pool, as for `RandomSamples`.
         labels: the class of each sample of the pool, (N,).
         classes: one class for all explicands, one for each of them, several as a row [[3, 5]] for all or a row for each, or
             "next", the most likely class of each explicand but the explained one. By default those of the call's `against`.
@@ -149,7 +149,7 @@ class Relevant(_ByClass):
     something else besides the explained class.
 
     Args:
-        samples: the pool, as for `FromPool`.
+        samples: the pool, as for `RandomSamples`.
         labels: the class of each sample of the pool, (N,).
         top_k: the number of classes; the default, with the explained class, is the paper's top four.
         per_class: the number of samples of each class.
@@ -172,7 +172,7 @@ class NearestLabels(References):
     """Samples with the opposite value of the explained label and the nearest other labels in ℓ1, for independent labels.
 
     Args:
-        samples: the pool, as for `FromPool`.
+        samples: the pool, as for `RandomSamples`.
         labels: the labels of the pool's samples, zeros and ones (N, L), in the order of the model's outputs.
         count: the number of references for each explicand. Ties in distance are broken at random.
         explicand_labels: the labels of the explicands, (B, L). By default the model's predictions: one where the logit is

@@ -76,7 +76,7 @@ class OpenPool:
 
 
 @dataclass(frozen=True, eq=False)
-class FromPool(References):
+class RandomSamples(References):
     """`count` samples drawn from a pool without replacement, excluding the explicand, as in expected gradients [Erion 2021].
 
     Args:

@@ -64,7 +64,7 @@ class LocalClusters(References):
     that centre. The published code clusters the training set once and stores images; this one clusters the pool in each call.
 
     Args:
-        pool: samples (N, ...), as for `FromPool`; the network is run on all of them.
+        pool: samples (N, ...), as for `RandomSamples`; the network is run on all of them.
         clusters: the number of clusters of outputs.
         count: the number of references for each explicand; every cluster needs at least as many samples.
 
