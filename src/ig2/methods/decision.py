@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 
@@ -33,7 +32,7 @@ class IDGI(PathMethod):
         steps: the number of segments of the line.
     """
 
-    default_references: ClassVar[References | None] = Zeros()
+    default_references = Zeros()
 
     def __init__(self, steps: int = 50) -> None:
         super().__init__(Straight(steps), None, rules.direct)
@@ -50,7 +49,7 @@ class IDG(PathMethod):
         steps: the number of gradients, and the number of outputs used to place them.
     """
 
-    default_references: ClassVar[References | None] = Zeros()
+    default_references = Zeros()
 
     def __init__(self, steps: int = 50) -> None:
         super().__init__(Adaptive(steps), None, rules.decision)
@@ -78,7 +77,7 @@ class LeftIG(PathMethod):
         InputError: if share is not in (0, 1].
     """
 
-    default_references: ClassVar[References | None] = Zeros()
+    default_references = Zeros()
     steps: int = 50
     share: float = 0.9
 
@@ -121,7 +120,7 @@ class PathWeightedIG(PathMethod):
     tensor([[3., 1.]])
     """
 
-    default_references: ClassVar[References | None] = Zeros()
+    default_references = Zeros()
 
     def __init__(self, weight: Callable[[float], float], steps: int = 50) -> None:
         check_count(steps, "steps")

@@ -35,4 +35,4 @@ class IntegratedGradients(PathMethod):
 class ExpectedIG(IntegratedGradients):
     """Expected Integrated Gradients: the mean of Integrated Gradients over samples of the data [Erion 2021]."""
 
-    default_references: ClassVar[References | None] = None
+    default_references = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -57,9 +56,9 @@ class KernelSHAP(Method):
 
     groups: Groups | Tensor | None = setting(None, GROUPS)
     samples: int | None = setting(None, COUNT)
-    default_references: ClassVar[References | None] = Zeros()
-    takes_weights: ClassVar[bool] = False
-    needs_gradient: ClassVar[bool] = False
+    default_references = Zeros()
+    takes_weights = False
+    needs_gradient = False
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         backgrounds = draw_references(self.require_references(references), task)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -47,7 +46,7 @@ class NoiseGrad(Wrapper):
     sigma: float = setting(0.2, POSITIVE)
 
     # a faster copy has other weights, such as those of folded layers
-    takes_own_gradients: ClassVar[bool] = True
+    takes_own_gradients = True
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         generator = open_generator(task, 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -57,9 +56,9 @@ class Occlusion(Method):
     window: Size | None = setting(None, SIZE)
     stride: Size | None = setting(None, SIZE)
     groups: Groups | Tensor | None = setting(None, GROUPS)
-    default_references: ClassVar[References | None] = Zeros()
-    takes_weights: ClassVar[bool] = False
-    needs_gradient: ClassVar[bool] = False
+    default_references = Zeros()
+    takes_weights = False
+    needs_gradient = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

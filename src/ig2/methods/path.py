@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,7 @@ class PathMethod(Method):
     path: Path = required(instance_of(Path, "one of ig2.paths, for example Straight()"))
     references: Any = None
     rule: Rule | None = rules.left
-    follows_paths: ClassVar[bool] = True
+    follows_paths = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

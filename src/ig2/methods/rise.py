@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -47,10 +46,10 @@ class RISE(Method):
     cells: int = setting(7, COUNT)
     probability: float = setting(0.5, INSIDE)
     centred: bool = False
-    default_references: ClassVar[References | None] = Zeros()
-    takes_weights: ClassVar[bool] = False
-    needs_gradient: ClassVar[bool] = False
-    needs_places: ClassVar[bool] = True
+    default_references = Zeros()
+    takes_weights = False
+    needs_gradient = False
+    needs_places = True
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         check_images(task.x, "RISE (other samples are for ig2.Occlusion or ig2.KernelSHAP)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +64,7 @@ class Turns(Method):
     turns: int = setting(20, COUNT)
     orders: int = setting(20, COUNT)
     groups: Groups | Tensor | None = setting(None, GROUPS)
-    default_references: ClassVar[References | None] = Zeros()
+    default_references = Zeros()
 
     def __post_init__(self) -> None:
         super().__post_init__()

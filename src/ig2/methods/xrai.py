@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ class XRAI(Wrapper):
     min_size: int = setting(150, COUNT)
     dilate: int = setting(5, NOT_NEGATIVE)
     min_new: int = setting(50, COUNT)
-    needs_places: ClassVar[bool] = True
+    needs_places = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

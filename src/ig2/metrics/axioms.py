@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from ig2._utils.settings import COUNT, NOT_NEGATIVE, required, setting
 from ig2.attribution import Attribution
 from ig2.errors import InputError, ModelError, describe
 from ig2.methods.gradient import Gradient
-from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.reattribution import METHOD, MethodLike, attribute_again, check_reproduces, rebuild_x
 from ig2.model import Model, wrap
 from ig2.references.base import Given, as_references, draw_references
@@ -63,9 +63,9 @@ class Completeness(Metric):
     """
 
     baseline: Any = None
-    name: ClassVar[str] = "completeness"
-    better: ClassVar[Better] = "lower"
-    runs_once: ClassVar[bool] = True
+    name = "completeness"
+    better = "lower"
+    runs_once = True
 
     @property
     def runs_model(self) -> bool:  # type: ignore[override]
@@ -119,11 +119,11 @@ class Dummy(Metric):
     data: Any = None
     draws: int = setting(8, COUNT)
     tolerance: float = setting(1e-5, NOT_NEGATIVE)
-    name: ClassVar[str] = "dummy"
-    better: ClassVar[Better] = "lower"
-    truth: ClassVar[str | None] = "booleans in a sample's shape, or (B, ...): True for the features that do not matter"
-    truth_optional: ClassVar[bool] = True
-    needs_gradient: ClassVar[bool] = True
+    name = "dummy"
+    better = "lower"
+    truth = "booleans in a sample's shape, or (B, ...): True for the features that do not matter"
+    truth_optional = True
+    needs_gradient = True
 
     def run(self, case: Case) -> Scores:
         dummy = self._find(case.task) if case.truth is None else _read_mask(case.truth, case.task.session.inputs)
@@ -197,8 +197,8 @@ class Symmetry(Metric):
     pairs: Sequence[tuple[Index, Index]]
     draws: int = setting(8, COUNT)
     tolerance: float = setting(1e-5, NOT_NEGATIVE)
-    name: ClassVar[str] = "symmetry"
-    better: ClassVar[Better] = "lower"
+    name = "symmetry"
+    better = "lower"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -263,8 +263,8 @@ class ImplementationInvariance(Metric):
     method: MethodLike = required(METHOD)
     twin: Any  # type: ignore[misc]  # `method` has no default either
     references: Any = None
-    name: ClassVar[str] = "implementation invariance"
-    better: ClassVar[Better] = "lower"
+    name = "implementation invariance"
+    better = "lower"
 
     def run(self, case: Case) -> Scores:
         model, twin = case.model, self.twin

@@ -16,7 +16,7 @@ from ig2._utils.settings import COUNT, Accepted, one_of, setting
 from ig2.errors import InputError, describe
 from ig2.groups import Groups, Windows
 from ig2.methods.masking import run_masked, take_class
-from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.correlation import order_features
 from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign
 from ig2.model import OUTPUTS, Model, OutputName
@@ -119,8 +119,8 @@ class Insertion(PerturbationCurve):
     tensor([[0., 3., 4.]])
     """
 
-    name: ClassVar[str] = "SIC AUC-ADD"
-    better: ClassVar[Better] = "higher"
+    name = "SIC AUC-ADD"
+    better = "higher"
     adds: ClassVar[bool] = True
 
 
@@ -131,8 +131,8 @@ class Deletion(PerturbationCurve):
     The arguments are those of `PerturbationCurve`.
     """
 
-    name: ClassVar[str] = "SIC AUC-DEL"
-    better: ClassVar[Better] = "lower"
+    name = "SIC AUC-DEL"
+    better = "lower"
     adds: ClassVar[bool] = False
 
 
@@ -165,8 +165,8 @@ class DiffID(PerturbationCurve):
     background: Background | Any = "mean"
     thresholds: int = setting(10, TWO_OR_MORE)
     measure: Measure = setting("accuracy", one_of(Measure))
-    name: ClassVar[str] = "DiffID"
-    better: ClassVar[Better] = "higher"
+    name = "DiffID"
+    better = "higher"
     adds: ClassVar[bool] = False
 
     def adapt_model(self, model: Model) -> Model:

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from ig2._engine.task import Task
 from ig2._utils.checks import is_number, require
 from ig2._utils.settings import BELOW_ONE, COUNT, NUMBER, one_of, setting
 from ig2.errors import InputError, ModelError, import_extra
-from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.curves import select_output
 from ig2.metrics.features import Features, Sign, apply_sign
 from ig2.model import Model
@@ -67,7 +67,7 @@ class InformationCurve(Metric):
     monotone: bool = True
     points: int = setting(1000, COUNT)
     compression: Compression = setting("webp", one_of(Compression))
-    better: ClassVar[Better] = "higher"
+    better = "higher"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -166,7 +166,7 @@ class SIC(InformationCurve):
     The arguments are those of `InformationCurve`.
     """
 
-    name: ClassVar[str] = "SIC"
+    name = "SIC"
 
     def measure(self, scores: Tensor, target: Tensor, model: Model) -> Tensor:
         return scores.gather(1, target[:, None])[:, 0]
@@ -180,7 +180,7 @@ class AIC(InformationCurve):
     `InformationCurve`.
     """
 
-    name: ClassVar[str] = "AIC"
+    name = "AIC"
 
     def measure(self, scores: Tensor, target: Tensor, model: Model) -> Tensor:
         chosen = scores.gather(1, target[:, None])[:, 0]

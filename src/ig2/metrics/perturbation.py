@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, NUMBER, POSITIVE, Accepted, Settings, function, required, setting
 from ig2.errors import InputError, ModelError, describe
 from ig2.methods.base import Method
-from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.conditional import CONDITIONAL, MOST_NUMBERS, Conditional, average_outputs, check_tabular
 from ig2.metrics.correlation import correlate, order_features, rounding_error
 from ig2.metrics.reattribution import METHOD, MethodLike, attribute_again, check_reproduces, original_seed
@@ -32,7 +32,7 @@ class ConditionalMetric(Metric):
 
     conditional: Conditional = required(CONDITIONAL)
     draws: int = setting(100, COUNT)
-    better: ClassVar[Better] = "higher"
+    better = "higher"
 
     def average(self, task: Task, known: Tensor) -> Tensor:
         """Return E f(X | the known features of x) for m sets of them.
@@ -67,7 +67,7 @@ class Faithfulness(ConditionalMetric):
     """
 
     if_constant: float | None = setting(None, NUMBER)
-    name: ClassVar[str] = "faithfulness"
+    name = "faithfulness"
 
     def run(self, case: Case) -> Scores:
         x, output = case.task.x, case.finite_output()[:, None]
@@ -87,7 +87,7 @@ class Monotonicity(ConditionalMetric):
     `ConditionalMetric`.
     """
 
-    name: ClassVar[str] = "monotonicity"
+    name = "monotonicity"
 
     def run(self, case: Case) -> Scores:
         count, d = len(case.values), case.values[0].numel()
@@ -161,8 +161,8 @@ class Infidelity(Metric):
     perturbation: Perturbation = setting(NearZero(), function("NearZero(scale), Noise(scale) or a function"))
     draws: int = setting(1000, COUNT)
     fit: bool = True
-    name: ClassVar[str] = "infidelity"
-    better: ClassVar[Better] = "lower"
+    name = "infidelity"
+    better = "lower"
 
     def run(self, case: Case) -> Scores:
         changes, predicted = self._perturb(case)
@@ -238,8 +238,8 @@ class MaxSensitivity(Metric):
     radius: float = setting(0.02, POSITIVE)
     draws: int = setting(10, COUNT)
     norm: float = setting(2.0, Accepted(_is_order, "a positive number or infinity"))
-    name: ClassVar[str] = "max-sensitivity"
-    better: ClassVar[Better] = "lower"
+    name = "max-sensitivity"
+    better = "lower"
 
     @property
     def needs_gradient(self) -> bool:  # type: ignore[override]

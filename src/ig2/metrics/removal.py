@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from ig2._utils.checks import is_number, require
 from ig2._utils.settings import setting
 from ig2.groups import Grid, Windows
 from ig2.methods.masking import run_masked
-from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.correlation import correlate, midranks, rounding_error
 from ig2.metrics.curves import TWO_OR_MORE, Background, OutputOption, as_background, select_output
 from ig2.metrics.features import FeatureOption, Features
@@ -36,7 +36,7 @@ class Removal(Metric):
 
     background: Background | Any = "mean"
     output: OutputOption = "model"
-    better: ClassVar[Better] = "higher"
+    better = "higher"
 
     def adapt_model(self, model: Model) -> Model:
         return select_output(model, self.output)
@@ -93,7 +93,7 @@ class IDSDS(Removal):
     """
 
     grid: tuple[int, int] = (4, 4)
-    name: ClassVar[str] = "IDSDS"
+    name = "IDSDS"
 
     def __post_init__(self) -> None:
         require(isinstance(self.grid, tuple) and len(self.grid) == 2, "grid", self.grid, "(rows, columns)")
@@ -134,7 +134,7 @@ class SensitivityN(Removal):
     shares: tuple[float, ...] = (0.1, 0.2, 0.4, 0.6, 0.8)
     draws: int = setting(100, TWO_OR_MORE)
     features: FeatureOption | Grid | Windows = "auto"
-    name: ClassVar[str] = "sensitivity-n"
+    name = "sensitivity-n"
 
     def __post_init__(self) -> None:
         super().__post_init__()

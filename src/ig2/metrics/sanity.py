@@ -6,7 +6,7 @@ import copy
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from ig2._engine.task import scores as scores_of
 from ig2._utils.checks import require
 from ig2._utils.settings import one_of, required, setting
 from ig2.errors import InputError, ModelError
-from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.correlation import midranks, pearson
 from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign
 from ig2.metrics.reattribution import METHOD, MethodLike, attribute_again, check_reproduces, rebuild_x
@@ -67,8 +67,8 @@ class ParameterRandomisation(Metric):
     features: FeatureOption = "auto"
     sign: Sign = "absolute"
 
-    name: ClassVar[str] = "parameter randomisation"
-    better: ClassVar[Better] = "lower"
+    name = "parameter randomisation"
+    better = "lower"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import factorial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from ig2._utils.progress import Progress, ProgressOption
 from ig2._utils.settings import COUNT, NUMBER, setting
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
-from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.conditional import CONDITIONAL, Conditional, average_outputs, check_tabular
 from ig2.metrics.correlation import correlate, rounding_error
 from ig2.model import Model, as_model
@@ -156,8 +156,8 @@ class GTShapley(Metric):
     conditional: Conditional | None = setting(None, CONDITIONAL)
     draws: int = setting(2000, COUNT)
     if_constant: float | None = setting(None, NUMBER)
-    name: ClassVar[str] = "GT-Shapley"
-    better: ClassVar[Better] = "higher"
+    name = "GT-Shapley"
+    better = "higher"
 
     @property
     def runs_model(self) -> bool:  # type: ignore[override]

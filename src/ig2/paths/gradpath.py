@@ -148,7 +148,7 @@ class LineSearch(Schedule):
     """
 
     growth: float = setting(1.5, Accepted(lambda value: is_number(value) and value >= 1, "at least 1"))
-    needs_prediction: ClassVar[bool] = True
+    needs_prediction = True
 
     def length(self, first: Tensor, step: int, steps: int, at: Evaluation, memory: Memory) -> Tensor:
         assert at.distance is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,7 +33,7 @@ class Constant(References):
 class Zeros(References):
     """All zeros, such as a black image or an empty embedding, even if zero lies outside the model's bounds."""
 
-    inside: ClassVar[bool] = False
+    inside = False
 
     def draw(self, task: Task) -> Tensor:
         return torch.zeros_like(task.x[:1])
@@ -94,7 +93,7 @@ class BlurredExplicand(References):
 
     sigma: float = 10.0
     padding: Padding = "reflect"
-    inside: ClassVar[bool] = False  # zeros beyond the edge may lie outside
+    inside = False  # zeros beyond the edge may lie outside
 
     def draw(self, task: Task) -> Tensor:
         check_images(task.x, "a blurred explicand")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -99,7 +99,7 @@ class Union(References):
     """The combined references of several strategies, for example black and white: `Union(Zeros(), White())`."""
 
     strategies: tuple[References, ...]
-    inside: ClassVar[bool] = False  # each strategy is checked by itself
+    inside = False  # each strategy is checked by itself
 
     def __init__(self, *strategies: Any) -> None:
         if not strategies:
