@@ -133,9 +133,9 @@ class GrownPath(Path, ABC):
         """
         return None
 
-    @abstractmethod
     def start(self, pairs: Pairs) -> Tensor:
-        """Return the first vertex of every pair, (n, ...)."""
+        """Return the first vertex of every pair, (n, ...); by default the explicand."""
+        return pairs.explicand
 
     @abstractmethod
     def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:

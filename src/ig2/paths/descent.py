@@ -36,9 +36,6 @@ class _Attack(GrownPath):
     uses_reference = False
     ends_in_counterfactual = True
 
-    def start(self, pairs: Pairs) -> Tensor:
-        return pairs.explicand
-
     def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
         return None if step == 0 else ~memory["flipped"]
 

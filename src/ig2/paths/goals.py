@@ -188,9 +188,6 @@ class ToGoal(GrownPath):
         exclusive = task.explicand_scores.shape[1] > 1 and task.session.model.output != "sigmoid"
         return Rivals() if exclusive or task.against is not None else Change()
 
-    def start(self, pairs: Pairs) -> Tensor:
-        return pairs.explicand
-
     def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor:
         assert at.distance is not None
         if step == 0:

@@ -234,9 +234,6 @@ class GradPath(GrownPath):
     def measures(self) -> Distance:
         return self.distance
 
-    def start(self, pairs: Pairs) -> Tensor:
-        return pairs.explicand
-
     def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:
         assert at.ascent is not None
         if step == 0:

@@ -35,9 +35,6 @@ class Greedy(GrownPath):
     momentum: float = setting(0.5, BELOW_ONE)
     wants_gradient = True
 
-    def start(self, pairs: Pairs) -> Tensor:
-        return pairs.explicand
-
     def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:
         assert at.gradient is not None
         gradient = at.gradient.flatten(1)
