@@ -14,15 +14,10 @@ from ig2.methods.random import Random
 from ig2.metrics import conditional as conditional_module
 from ig2.metrics.conditional import Conditional, ConstantFill, Marginal, average_outputs
 from ig2.metrics.correlation import order_features
+from ig2.metrics.faithfulness import Faithfulness, Monotonicity
 from ig2.metrics.gaussian import Gaussian
-from ig2.metrics.perturbation import (
-    Faithfulness,
-    Infidelity,
-    MaxSensitivity,
-    Monotonicity,
-    NearZero,
-    Noise,
-)
+from ig2.metrics.infidelity import Infidelity, NearZero, Noise
+from ig2.metrics.sensitivity import MaxSensitivity
 from ig2.references import RandomSamples
 from ig2_bench.metrics.monotonicity import PublishedMonotonicity
 from networks import Polynomial, data, relu_cnn, tanh_mlp
@@ -304,9 +299,9 @@ def test_infidelity_of_images_in_pieces(monkeypatch):
     net, x, values, metric = relu_cnn(), data(3, 2, 8, 8, seed=1), data(3, 2, 8, 8, seed=2), Infidelity(Noise(0.1), draws=12)
     whole = metric(net, values, x)
     assert whole.values.shape == (3,)
-    monkeypatch.setattr("ig2.metrics.perturbation.MOST_NUMBERS", 12 * 128)  # one sample at a time
+    monkeypatch.setattr("ig2.metrics.infidelity.MOST_NUMBERS", 12 * 128)  # one sample at a time
     assert torch.allclose(metric(net, values, x).values, whole.values, rtol=1e-10)
-    monkeypatch.setattr("ig2.metrics.perturbation.MOST_NUMBERS", 5 * 128)  # and five draws: other ones, as many
+    monkeypatch.setattr("ig2.metrics.infidelity.MOST_NUMBERS", 5 * 128)  # and five draws: other ones, as many
     pieces = metric(net, values, x)
     assert torch.allclose(pieces.values[:1], metric(net, values[:1], x[:1]).values, rtol=1e-10)
     assert 0.3 < pieces.mean / whole.mean < 3

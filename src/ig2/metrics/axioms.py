@@ -14,12 +14,12 @@ from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
 from ig2._engine.task import scores as scores_of
 from ig2._utils.checks import require
-from ig2._utils.settings import COUNT, NOT_NEGATIVE, required, setting
+from ig2._utils.settings import COUNT, NOT_NEGATIVE, setting
 from ig2.attribution import Attribution
 from ig2.errors import InputError, ModelError, describe
 from ig2.methods.gradient import Gradient
 from ig2.metrics.base import Case, Metric, Scores
-from ig2.metrics.reattribution import METHOD, MethodLike, attribute_again, check_reproduces, rebuild_x
+from ig2.metrics.reattribution import Reattribution, rebuild_x
 from ig2.model import Model, wrap
 from ig2.references.base import Given, as_references, draw_references
 from ig2.references.constant import Zeros
@@ -240,7 +240,7 @@ class Symmetry(Metric):
 
 
 @dataclass(frozen=True, eq=False)
-class ImplementationInvariance(Metric):
+class ImplementationInvariance(Reattribution):
     """The relative change ‖φ − φ′‖ / max(‖φ‖, ‖φ′‖), where φ′ explains another network that computes the same function
     [Sundararajan 2017].
 
@@ -260,7 +260,6 @@ class ImplementationInvariance(Metric):
         InputError: if the twin computes another function, or the method does not reproduce the attribution.
     """
 
-    method: MethodLike = required(METHOD)
     twin: Any  # type: ignore[misc]  # `method` has no default either
     references: Any = None
     name = "implementation invariance"
@@ -271,9 +270,9 @@ class ImplementationInvariance(Metric):
         if not isinstance(twin, Model):
             twin = wrap(twin, output=model.output, bounds=model.bounds, preprocess=model.preprocess)  # type: ignore[arg-type]
         self._check_twin(model, twin, case.task)
-        check_reproduces(self.method, self.references, case)
+        self.check_reproduces(case)
         values = case.values.flatten(1)
-        others = attribute_again(self.method, self.references, twin, case).flatten(1)
+        others = self.attribute_again(twin, case).flatten(1)
         norm = torch.maximum(values.norm(dim=1), others.norm(dim=1))
         return Scores(torch.where(norm > 0, (values - others).norm(dim=1) / norm, 0.0))
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ig2.metrics.base import Case
-from ig2.metrics.perturbation import Monotonicity
+from ig2.metrics.faithfulness import Monotonicity
 
 
 @dataclass(frozen=True, eq=False)
