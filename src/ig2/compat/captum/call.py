@@ -27,7 +27,7 @@ class Explained(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Call:
+class CaptumCall:
     """Inputs, target and further arguments in Captum's forms.
 
     Values belong to the inputs, or to a layer. There may be `count` copies of each input, one after
@@ -51,7 +51,7 @@ class Call:
         """Return values in the form of what they belong to."""
         return like(self.inputs, values) if self.layer is None else values[0]
 
-    def repeat(self, count: int) -> Call:
+    def repeat(self, count: int) -> CaptumCall:
         """Return the call for `count` copies of each input, its target and its further arguments."""
         check_count(count, "n_samples")
         if not all(tensor.is_floating_point() for tensor in self.tensors):
@@ -72,11 +72,11 @@ class Call:
             count=count,
         )
 
-    def move(self, points: Sequence[Tensor]) -> Call:
+    def move(self, points: Sequence[Tensor]) -> CaptumCall:
         """Return the call for other inputs."""
         return replace(self, inputs=like(self.inputs, points))
 
-    def between(self, ends: Sequence[Tensor], places: Tensor) -> Call:
+    def between(self, ends: Sequence[Tensor], places: Tensor) -> CaptumCall:
         """Return the call for points from inputs, at 0, to `ends`, at 1, of each input or copy."""
         points = []
         for tensor, end in zip(self.tensors, ends, strict=True):
