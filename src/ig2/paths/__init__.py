@@ -1,7 +1,7 @@
 """Paths from an explicand to its baseline, and the parts of GradPath."""
 
 from ig2._engine.session import Evaluation
-from ig2.paths.base import GrownPath, KnownPath, Pairs, Path
+from ig2.paths.base import GrownPath, KnownPath, Pairs, Path, PreparedPath
 from ig2.paths.blur import Blur
 from ig2.paths.descent import Descent, Sign, TowardClasses
 from ig2.paths.distances import cosine, euclidean, manhattan
@@ -19,7 +19,7 @@ from ig2.paths.words import NeighbouringWords, UniformWords
 __all__ = [
     "L2", "Adaptive", "Blur", "Change", "Converged", "Decaying", "Descent", "Evaluation",
     "Finished", "Geodesic", "Goal", "GradPath", "Greedy", "GrownPath", "Guided", "InTurn",
-    "KnownPath", "LineSearch", "NeighbouringWords", "Norm", "Pairs", "Path", "Polyline",
+    "KnownPath", "LineSearch", "NeighbouringWords", "Norm", "Pairs", "Path", "Polyline", "PreparedPath",
     "Revealed", "Rivals", "Schedule", "Sign", "SparseL1", "Steady", "Stop", "Straight", "ToGoal",
     "TowardClasses", "UniformWords", "cosine", "euclidean", "manhattan",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -113,6 +114,17 @@ class KnownPath(Path, ABC):
     @abstractmethod
     def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
         """Return the vertices with these numbers, (len(numbers), n, ...); 0 is the explicand, `segments` the baseline."""
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedPath(KnownPath):
+    """A path of one call, as `Path.prepare` returns it: its number of segments, and the function that is its `vertices`."""
+
+    steps: int
+    draw: Callable[[Pairs, range], Tensor]
+
+    def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
+        return self.draw(pairs, numbers)
 
 
 class GrownPath(Path, ABC):

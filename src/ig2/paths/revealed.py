@@ -10,7 +10,7 @@ from torch import Tensor
 from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, NOT_NEGATIVE, setting
 from ig2.errors import InputError
-from ig2.paths.base import KnownPath, Pairs, Path, clamp_
+from ig2.paths.base import KnownPath, Pairs, Path, PreparedPath, clamp_
 from ig2.paths.blur import blur, check_images
 
 
@@ -54,25 +54,14 @@ class Revealed(Path):
             check_images(task.x, "a revealed path with blur")
         shape = (self.samples, *task.x.shape[1:])
         noise = torch.randn(shape, generator=task.generator(), dtype=torch.float64, device="cpu").to(task.x)
-        return _Narrowing(self, noise)
 
+        def draw(pairs: Pairs, numbers: range) -> Tensor:
+            assert pairs.numbers is not None
+            each, points = noise[pairs.numbers % self.samples], []
+            for share in (number / self.steps for number in numbers):
+                mean = blur(pairs.explicand, self.blur * share) if self.blur and share else pairs.explicand
+                noised = mean + self.sigma * share * each
+                points.append(pairs.explicand if share == 0 else clamp_(noised, pairs.bounds))
+            return torch.stack(points)
 
-@dataclass(frozen=True, eq=False)
-class _Narrowing(KnownPath):
-    """The paths of a `Revealed` with their noise, (samples, ...)."""
-
-    path: Revealed
-    noise: Tensor
-
-    @property
-    def segments(self) -> int:
-        return self.path.steps
-
-    def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
-        assert pairs.numbers is not None
-        noise, explicand = self.noise[pairs.numbers % len(self.noise)], pairs.explicand
-        points = []
-        for share in (number / self.path.steps for number in numbers):
-            mean = blur(explicand, self.path.blur * share) if self.path.blur and share else explicand
-            points.append(explicand if share == 0 else clamp_(mean + self.path.sigma * share * noise, pairs.bounds))
-        return torch.stack(points)
+        return PreparedPath(self.steps, draw)
