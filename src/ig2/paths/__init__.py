@@ -19,7 +19,7 @@ from ig2.paths.words import NeighbouringWords, UniformWords
 __all__ = [
     "L2", "Adaptive", "Blur", "Change", "Converged", "Decaying", "Descent", "Evaluation",
     "Finished", "Geodesic", "Goal", "GradPath", "Greedy", "GrownPath", "Guided", "InTurn",
-    "KnownPath", "LineSearch", "NeighbouringWords", "Norm", "Pairs", "Path", "Polyline", "PreparedPath",
-    "Revealed", "Rivals", "Schedule", "Sign", "SparseL1", "Steady", "Stop", "Straight", "ToGoal",
-    "TowardClasses", "UniformWords", "cosine", "euclidean", "manhattan",
+    "KnownPath", "LineSearch", "NeighbouringWords", "Norm", "Pairs", "Path", "Polyline",
+    "PreparedPath", "Revealed", "Rivals", "Schedule", "Sign", "SparseL1", "Steady", "Stop", "Straight",
+    "ToGoal", "TowardClasses", "UniformWords", "cosine", "euclidean", "manhattan",
 ]  # fmt: skip
