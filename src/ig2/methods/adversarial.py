@@ -11,12 +11,11 @@ from torch import Tensor
 from ig2 import rules
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
 from ig2._utils.settings import COUNT, NOT_NEGATIVE, POSITIVE, setting
 from ig2.methods.base import Method, Result
-from ig2.methods.integrated import IntegratedGradients
+from ig2.methods.integrated import IntegratedGradients, draw_line
 from ig2.methods.path import PathMethod
-from ig2.paths import L2, Descent, Norm, Path, Sign, Straight, TowardClasses
+from ig2.paths import L2, Descent, Norm, Path, Sign, TowardClasses
 from ig2.paths.base import clamp_, per_sample
 from ig2.paths.descent import climb, draw_classes
 from ig2.references.base import References
@@ -85,8 +84,7 @@ class BIG(IntegratedGradients):
     def __init__(
         self, steps: int = 50, attacks: tuple[Path, ...] = Boundary().attacks, rule: Rule | None = None,
     ) -> None:  # fmt: skip
-        check_count(steps, "steps")
-        path, rule = (Straight(1), rules.gauss(steps)) if rule is None else (Straight(steps), rule)
+        path, rule = draw_line(steps, rule)
         PathMethod.__init__(self, path, Boundary(attacks), rule)
 
 

@@ -12,6 +12,7 @@ from ig2._engine.task import Task
 from ig2._utils.settings import NOT_NEGATIVE, setting
 from ig2.errors import InputError, describe, warn
 from ig2.paths import Path
+from ig2.paths.base import per_sample
 from ig2.paths.descent import Descent, Sign
 from ig2.references.base import References
 
@@ -62,12 +63,12 @@ class Boundary(References):
                 near = task.x
                 for _ in range(self.bisections):
                     middle = torch.lerp(near, far, 0.5)
-                    beyond = (crosses(middle) & is_across).reshape(-1, *[1] * (task.x.ndim - 1))
+                    beyond = per_sample(crosses(middle) & is_across, task.x)
                     near, far = torch.where(beyond, near, middle), torch.where(beyond, middle, far)
-                far = torch.where(is_across.reshape(-1, *[1] * (task.x.ndim - 1)), far, end)
+                far = torch.where(per_sample(is_across, task.x), far, end)
                 distance = torch.where(is_across, (far - task.x).flatten(1).norm(dim=1), torch.inf)
                 better = (distance < nearest) | (nearest.isinf() & ~is_across)
-                best = torch.where(better.reshape(-1, *[1] * (task.x.ndim - 1)), far, best)
+                best = torch.where(per_sample(better, task.x), far, best)
                 nearest = torch.minimum(nearest, distance)
         if missed := int(nearest.isinf().sum()):
             warn(f"no attack crossed the decision boundary for {missed} of {len(task)} explicands: allow more or longer steps")
