@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import timeit
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -112,8 +113,9 @@ class PathMethod(Method):
                 gradient=self.rule is not None, distance=distance, reference=reference,
             )  # fmt: skip
             ask()
-            # the fastest: a single one was up to four times too slow while other programs ran
-            fastest = min(_time(lambda: float(ask().output.sum())) for _ in range(TIMED))  # float() waits for the GPU
+            # the fastest: a single one was up to four times too slow while other programs ran; float() waits for the GPU
+            clock, run = time.perf_counter, lambda: float(ask().output.sum())
+            fastest = min(timeit.repeat(run, timer=clock, number=1, repeat=TIMED))
             seconds = fastest * count_evaluations(self.path, self.rule, self.path.count_segments(task)) * count / at_once
             return Cost(seconds, at_once, at_once * task.session.bytes_per_point, True)
 
@@ -129,12 +131,6 @@ class PathMethod(Method):
         keep = replace(keep, baselines=self.path.ends_in_counterfactual)
         samples, weights = self._samples(task, references)
         return integrate(task, self.path, self.rule, samples, keep, weights)
-
-
-def _time(run: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
 
 
 def _example(rule: object) -> str:
