@@ -123,18 +123,16 @@ def test_mfabas_residual_falls_with_the_step_and_is_zero_with_a_complete_rule():
 
 
 @pytest.mark.parametrize("bounds", [None, BOUNDS])
-@pytest.mark.parametrize("restarts", [False, True])
-def test_agi_is_its_replica_as_written_and_as_coded(restarts: bool, bounds: Any):
-    method = (ig2.RestartedAGI if restarts else ig2.AGI)(6, 0.2, 9)
-    attribution = method(ig2.wrap(NET, bounds=bounds), X, TARGET)
+def test_agi_is_its_replica_as_written(bounds: Any):
+    attribution = ig2.AGI(6, 0.2, 9)(ig2.wrap(NET, bounds=bounds), X, TARGET)
     others = [[c for c in range(4) if c != own] for own in TARGET]
     samples = zip(TARGET, X.numpy(), others, strict=True)
-    expected = [rivals.agi(PROBABILITY, target, x, classes, 6, 0.2, bounds, restarts) for target, x, classes in samples]
+    expected = [rivals.agi(PROBABILITY, target, x, classes, 6, 0.2, bounds) for target, x, classes in samples]
     check(attribution.values, expected)
-    assert attribution.residual is None if restarts else attribution.residual is not None
+    assert attribution.residual is not None
 
 
-@pytest.mark.parametrize("method", [ig2.AGI(6, 0.2), ig2.RestartedAGI(6, 0.2), ig2.LA(4, 0.3)])
+@pytest.mark.parametrize("method", [ig2.AGI(6, 0.2), ig2.LA(4, 0.3)])
 def test_agi_and_la_explain_the_probability_whatever_the_model_has_and_wherever_they_stand(method: ig2.Method):
     chosen = method(ig2.wrap(NET, output="probability"), X, TARGET)
     for one in (method, ig2.Pooled(method, torch.arange(6))):
@@ -439,7 +437,6 @@ ALL = {
     "MFABA": ig2.MFABA(5),
     "FreeIG2": ig2.FreeIG2(ig2.paths.Rivals(2)),
     "AGI": ig2.AGI(3),
-    "RestartedAGI": ig2.RestartedAGI(3),
     "LA": ig2.LA(3),
     "AttEXplore": ig2.AttEXplore(2, copies=2),
     "SAMP": ig2.SAMP(3),
@@ -449,7 +446,7 @@ ALL = {
     "SIG": ig2.SIG(2),
     "Weighted": ig2.ExpectedIG(3),
 }
-WITHOUT_REFERENCES = {"FreeIG2", "MFABA", "AGI", "RestartedAGI", "LA", "AttEXplore", "RevealIG"}
+WITHOUT_REFERENCES = {"FreeIG2", "MFABA", "AGI", "LA", "AttEXplore", "RevealIG"}
 GIVEN = {"Weighted": references.Weighted(REFERENCES, [1, 3])}
 
 

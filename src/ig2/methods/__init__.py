@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # `make catalogue` writes those of the catalogue
     from ig2._engine.integrate import Keep
     from ig2._engine.task import Task
     from ig2.groups import Grid, Groups, Superpixels, Windows
-    from ig2.methods.adversarial import AGI, BIG, LA, MFABA, AttEXplore, RestartedAGI
+    from ig2.methods.adversarial import AGI, BIG, LA, MFABA, AttEXplore
     from ig2.methods.base import Method, Result
     from ig2.methods.blur import BlurIG
     from ig2.methods.cam import ActivationMap, GradCAM, HiResCAM, LayerCAM
@@ -53,7 +53,7 @@ __all__: list[str] = [
     "WG", "XRAI", "ActivationMap", "AttEXplore", "BlurIG", "DeepSHAP", "ExpectedIG", "FreeIG2",
     "GeodesicIG", "GradCAM", "GradCFE", "Gradient", "Grid", "Groups", "GuidedIG", "HiResCAM",
     "InputXGradient", "IntegratedGradients", "Keep", "KernelSHAP", "LayerCAM", "LeftIG", "Method",
-    "NoiseGrad", "Occlusion", "PathMethod", "PathWeightedIG", "Pooled", "Random", "RestartedAGI",
-    "Result", "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "Task", "Turns",
-    "VarGrad", "Windows",
+    "NoiseGrad", "Occlusion", "PathMethod", "PathWeightedIG", "Pooled", "Random", "Result",
+    "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "Task", "Turns", "VarGrad",
+    "Windows",
 ]  # fmt: skip

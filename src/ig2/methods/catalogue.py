@@ -174,8 +174,6 @@ ENTRIES = (
     Entry("adversarial.AGI", "agi", "AGI", "gradients along ascents to other classes; images only",
           lambda f: {"steps": min(15, f.straight), "classes": min(15, f.straight)},
           ranked=True, in_pixels=True),
-    Entry("adversarial.RestartedAGI", "restarted-agi", "Restarted AGI",
-          "AGI as published in code: gradients at steps towards other classes"),
     Entry("adversarial.BIG", "big", "BIG", "IG from the decision boundary; images only",
           _steps, ranked=True, in_pixels=True),
     Entry("adversarial.LA", "la", "LA", "gradients at steps towards other classes; images only",
