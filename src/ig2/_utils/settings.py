@@ -22,7 +22,7 @@ NUMBER = Accepted(is_number, "a number")
 POSITIVE = Accepted(lambda value: is_number(value) and value > 0, "a positive number")
 NOT_NEGATIVE = Accepted(lambda value: is_number(value) and value >= 0, "a number, 0 or more")
 PART = Accepted(lambda value: is_number(value) and 0 < value <= 1, "in (0, 1]")
-FRACTION = Accepted(lambda value: is_number(value) and 0 <= value <= 1, "between 0 and 1")
+FRACTION = Accepted(lambda value: is_number(value) and 0 <= value <= 1, "from 0 to 1")
 BELOW_ONE = Accepted(lambda value: is_number(value) and 0 <= value < 1, "in [0, 1)")
 INSIDE = Accepted(lambda value: is_number(value) and 0 < value < 1, "between 0 and 1")
 
