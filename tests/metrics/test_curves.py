@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import ig2
+from ig2._utils.blur import blur
 from ig2.errors import IG2Warning, InputError, ModelError
 from ig2.metrics.curves import Deletion, Insertion
-from ig2.paths.blur import blur
 from ig2.references import RandomSamples, Union, White, Zeros
 from networks import Record, data, multi_label, relu_cnn, seeded, tanh_mlp, uniform
 

@@ -13,10 +13,7 @@ from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError
-from ig2.groups import GROUPS, number_groups
-from ig2.groups import Grid as Grid
-from ig2.groups import Groups as Groups
-from ig2.groups import Superpixels as Superpixels
+from ig2.groups import GROUPS, Groups, number_groups
 from ig2.methods.base import Method, Result
 from ig2.methods.masking import run_masked
 from ig2.references.base import References, draw_references

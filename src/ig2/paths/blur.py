@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2._utils.blur import Padding as Padding
-from ig2._utils.blur import blur as blur
+from ig2._utils.blur import Padding, blur
 from ig2._utils.settings import POSITIVE, one_of, setting
 from ig2.errors import InputError, describe
 from ig2.paths.base import KnownPath, Pairs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, ClassVar
 
-from ig2.methods.kernelshap import Grid
+from ig2.groups import Grid
 from ig2.model import wrap
 from ig2_bench.datasets import mnist
 from ig2_bench.datasets.base import LabelledSamples, choose_other_classes
