@@ -19,13 +19,15 @@ from ig2.compat.captum import CaptumMethod
 from ig2.compat.quantus import explain_func
 from ig2.metrics.axioms import Completeness, Dummy, ImplementationInvariance, Symmetry
 from ig2.metrics.curves import Deletion, Insertion
+from ig2.metrics.faithfulness import Faithfulness, Monotonicity
 from ig2.metrics.gaussian import Gaussian
+from ig2.metrics.infidelity import Infidelity, Noise
 from ig2.metrics.information import AIC, SHARES, SIC
 from ig2.metrics.localisation import GTAUC, GTSum, PointingGame
-from ig2.metrics.perturbation import Faithfulness, Infidelity, MaxSensitivity, Monotonicity, Noise
-from ig2.metrics.roar import ROAR
 from ig2.metrics.sanity import ParameterRandomisation
+from ig2.metrics.sensitivity import MaxSensitivity
 from ig2.metrics.shapley import GTShapley
+from ig2_bench.metrics.roar import ROAR
 from performance import wafer
 from performance.store import Row, ratio, side_by_side, table
 

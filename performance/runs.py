@@ -168,7 +168,7 @@ def photos(quick: bool, count: int | None = None) -> list[Row]:
         files = sorted(Path(folder).iterdir())
         batch = 64 if device == "cuda" else 8
         ready = subject.read(files[: 4 * batch]).x.to(device)  # the same few batches again and again
-        references = ig2.references.Samples(subject.read(files[:20]).x, 5)
+        references = ig2.references.RandomSamples(subject.read(files[:20]).x, 5)
         for name, method, strategy, share in (
             ("Gradient()", ig2.Gradient(), None, 1.0),
             ("IntegratedGradients(20)", ig2.IntegratedGradients(20), None, 0.4),

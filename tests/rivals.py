@@ -119,7 +119,6 @@ def agi(
     steps: int,
     size: float,
     bounds: tuple[float, float] | None,
-    restarts: bool,
 ) -> Array:
     total = np.zeros_like(x)
     for goal in classes:
@@ -128,8 +127,8 @@ def agi(
             if predicted(score, point) == goal:
                 break
             moved = size * np.sign(seen_by(score, goal).gradient(point))
-            reached = clip((x if restarts else point) + moved, bounds)
-            total += seen_by(score, target).gradient(point) * ((x if restarts else point) - reached)
+            reached = clip(point + moved, bounds)
+            total += seen_by(score, target).gradient(point) * (point - reached)
             point = reached
     return total / len(classes)
 

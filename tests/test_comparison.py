@@ -64,8 +64,8 @@ def test_wrappers_are_methods_like_the_others():
     inner = ig2.Gradient()
     wrappers = [
         ig2.Smoothed(inner, 2.0), ig2.Pooled(inner, ig2.Grid(2, 2)), ig2.SmoothGrad(inner, 2), ig2.VarGrad(inner, 2),
-        ig2.NoiseGrad(inner, 2), ig2.FusionGrad(inner, 2, networks=2),
+        ig2.NoiseGrad(inner, 2),
     ]  # fmt: skip
     comparison = ig2.compare(net, images, wrappers, [Deletion(0)])
-    assert list(comparison.attributions) == ["Smoothed", "Pooled", "SmoothGrad", "VarGrad", "NoiseGrad", "FusionGrad"]
+    assert list(comparison.attributions) == ["Smoothed", "Pooled", "SmoothGrad", "VarGrad", "NoiseGrad"]
     assert all(comparison.scores.row(label, Deletion.name).n == 3 for label in comparison.attributions)

@@ -207,7 +207,7 @@ def test_what_is_explained_is_what_references_can_show(pool: str, classes: str, 
         ({"against": [["b", "c"]]}, "ccdd", "a rather than b or c"),
         ({"against": None}, "ccdd", "a, beside references of c or d"),
         ({"target": "b"}, "aadd", "b rather than a"),
-        ({"target": library.targets.Norm()}, "ccdd", "the norm of the output"),
+        ({"target": library.targets.Magnitude()}, "ccdd", "the norm of the output"),
     ],
 )
 def test_words_name_no_class_that_references_are_not_of(asked: dict[str, Any], pool: str, words: str, tmp_path: Path) -> None:

@@ -118,8 +118,8 @@ CASES: dict[str, tuple[nn.Module, Any, Any, Any]] = {
                  targets.Similarity(OTHER, "dot")),
     "horizon": (FORECASTER, targets.Horizon((0, -1), 1), lambda r: (r[:, 0, 1] + r[:, 7, 1]) / 2, targets.Horizon((0, -1), 0)),
     "horizon of all": (FORECASTER, targets.Horizon(), lambda r: r.sum(dim=2).mean(dim=1), targets.Horizon(1)),
-    "sum": (DENSE, targets.Sum(), lambda r: r.sum(dim=(1, 2, 3)), targets.Norm()),
-    "norm": (FLAT, targets.Norm(3), lambda r: (r.abs() ** 3).sum(dim=1) ** (1 / 3), targets.Norm()),
+    "sum": (DENSE, targets.Sum(), lambda r: r.sum(dim=(1, 2, 3)), targets.Magnitude()),
+    "norm": (FLAT, targets.Magnitude(3), lambda r: (r.abs() ** 3).sum(dim=1) ** (1 / 3), targets.Magnitude()),
     "a function": (FLAT, lambda r: r.logsumexp(dim=1), lambda r: r.logsumexp(dim=1), targets.Sum()),
 }  # fmt: skip
 
@@ -188,7 +188,7 @@ def test_a_metric_that_explains_again_asks_the_same():
 def test_the_models_output_is_what_classes_are_read_from():
     a = ig2.Gradient()(ig2.wrap(DENSE, output="probability"), X, targets.Region(MASK, 3))
     assert torch.allclose(a.output, DENSE(X).softmax(dim=1)[:, 3, MASK].mean(dim=1))
-    b = ig2.Gradient()(ig2.wrap(FLAT, output="probability"), X, targets.Norm())
+    b = ig2.Gradient()(ig2.wrap(FLAT, output="probability"), X, targets.Magnitude())
     assert torch.allclose(b.output, FLAT(X).norm(dim=1))
     c = ig2.Gradient()(ig2.wrap(lambda x: (0, DENSE(x)), output=lambda r: r[1]), X, targets.Region(MASK, 3))
     assert torch.allclose(c.output, DENSE(X)[:, 3, MASK].mean(dim=1))
@@ -488,7 +488,7 @@ def test_each_side_of_a_difference_reads_what_it_would_alone():
 
 
 def test_targets_that_differ_are_not_joined():
-    a, b = (ig2.Gradient()(DENSE, X, target) for target in (targets.Sum(), targets.Norm()))
+    a, b = (ig2.Gradient()(DENSE, X, target) for target in (targets.Sum(), targets.Magnitude()))
     refuses(InputError, "join", lambda: ig2.Attribution.join([a, b]))
     c, d = (ig2.Gradient()(DENSE, X, targets.Region(mask, 1)) for mask in (MASK, ~MASK))
     refuses(InputError, "where", lambda: ig2.Attribution.join([c, d]))

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, POSITIVE, Accepted, Settings, required, setting
 from ig2.errors import InputError, describe, import_extra
 
 
-class Groups(ABC):
+class Groups(Settings, ABC):
     """Base class of divisions of a sample into groups of features that are present or absent together."""
 
     @abstractmethod
@@ -26,12 +26,8 @@ class Groups(ABC):
 class Grid(Groups):
     """A grid of `rows` × `columns` rectangles of about equal size, each over all channels."""
 
-    rows: int
-    columns: int
-
-    def __post_init__(self) -> None:
-        check_count(self.rows, "rows")
-        check_count(self.columns, "columns")
+    rows: int = required(COUNT)
+    columns: int = required(COUNT)
 
     def labels(self, samples: Tensor) -> Tensor:
         _check_plane(samples, "a grid of groups")
@@ -54,13 +50,8 @@ class Superpixels(Groups):
         compactness: how square the regions are. Higher values give colour less weight.
     """
 
-    count: int
-    compactness: float = 10.0
-
-    def __post_init__(self) -> None:
-        check_count(self.count)
-        if not self.compactness > 0:
-            raise InputError(f"compactness must be positive, got {describe(self.compactness)}")
+    count: int = required(COUNT)
+    compactness: float = setting(10.0, POSITIVE)
 
     def labels(self, samples: Tensor) -> Tensor:
         _check_plane(samples, "superpixels")
@@ -93,14 +84,14 @@ class Windows(Groups):
     tensor([[[0, 0, 1, 1, 2]]])
     """
 
-    length: int
+    length: int = required(COUNT)
     time_axis: int = -1
     each_channel: bool = False
-    stride: int | None = None
+    stride: int | None = setting(None, COUNT)
 
     def __post_init__(self) -> None:
-        check_count(self.length, "length")
-        if self.stride is not None and check_count(self.stride, "stride") > self.length:
+        super().__post_init__()
+        if self.stride is not None and self.stride > self.length:
             raise InputError(
                 f"stride={self.stride} leaves gaps between windows of {self.length} steps: make it {self.length} or less"
             )
@@ -139,21 +130,22 @@ def find_time(samples: Tensor, time_axis: int) -> int:
     return time_axis % samples.ndim
 
 
+def _is_numbering(labels: Tensor) -> bool:
+    return not (labels.is_floating_point() or labels.is_complex() or labels.ndim == 0)
+
+
 def check_numbers(labels: Tensor, name: str) -> None:
     """Raise an `InputError` unless labels are integers that number the groups."""
-    if labels.is_floating_point() or labels.is_complex() or labels.ndim == 0:
+    if not _is_numbering(labels):
         raise InputError(f"{name} must be numbered by integers, one for each feature, got {describe(labels)}")
 
 
-def check_groups(groups: object) -> None:
-    """Raise an `InputError` unless the value is a `Groups`, a tensor of integers that number the groups, or None."""
-    if isinstance(groups, Tensor):
-        check_numbers(groups, "groups")
-    elif groups is not None and not isinstance(groups, Groups):
-        raise InputError(
-            f"groups must be Grid(rows, columns), Superpixels(count), Windows(length), a tensor of integers or None, got "
-            f"{describe(groups)}"
-        )
+def _numbers_groups(groups: object) -> bool:
+    return isinstance(groups, Groups) or (isinstance(groups, Tensor) and _is_numbering(groups))
+
+
+GROUPS = Accepted(_numbers_groups, "Grid(rows, columns), Superpixels(count), Windows(length) or a tensor of integers")
+"""What a setting takes that divides the features into groups."""
 
 
 def number_groups(groups: Groups | Tensor | None, task: Task, name: str = "groups") -> Tensor:

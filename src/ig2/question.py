@@ -26,7 +26,7 @@ from ig2.methods.base import summary
 from ig2.model import Model, as_model
 from ig2.names import ask_why, name_output
 from ig2.references.base import References
-from ig2.references.contrast import Choice, Contrast
+from ig2.references.contrast import Candidates, Contrast
 from ig2.targets import Class, Target, as_target
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ class Inquiry:
             candidates = self._shape_candidates(pool, batch, task.session.inputs)
             outputs = self._score_candidates(task, pool, candidates)
         asked = self.subject.ask(self.target)  # its output is a number if it is no class
-        choice = Choice(asked, batch, found, explained, pool, candidates, outputs)
+        choice = Candidates(asked, batch, found, explained, pool, candidates, outputs)
         count, is_asked = question.count or COUNT, question.count is not None
         contrast = choice.choose(others, is_open, count, is_asked, question.seed)
         self._chosen = batch, contrast

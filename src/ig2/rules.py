@@ -4,7 +4,7 @@ A path is a polyline p₀ = x, …, pₖ = baseline, and a rule computes the con
 A `Quadrature` averages gradients on the segment and multiplies the average by the step pₜ − pₜ₊₁. A `Sharing` rule instead
 distributes the actual change in the output on the segment, f(pₜ) − f(pₜ₊₁), so that attributions sum to f(x) − f(baseline) on
 any path and at any step size. `secant` achieves the same with slopes over the whole segment in place of derivatives at a point.
-Any other `Rule` defines the gradients it needs (`plan`) and how they are combined (`terms`).
+Any other `Rule` defines the gradients it needs (`needs`) and how they are combined (`terms`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ig2.errors import InputError, describe
 
 
 @dataclass(frozen=True)
-class Plan:
+class Needs:
     """The gradients that a rule needs on each segment, at positions from 0, the end nearer the explicand, to 1."""
 
     nodes: tuple[float, ...] = ()
@@ -38,10 +38,10 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.secants and self.nodes:
-            raise InputError(f"a plan takes its average from secants or from nodes, got both: secants=True, nodes={self.nodes}")
+            raise InputError(f"an average is taken from secants or from nodes, got both: secants=True, nodes={self.nodes}")
 
-    def reverse(self) -> Plan:
-        """Return the same plan for a path that is built from its baseline."""
+    def reverse(self) -> Needs:
+        """Return the same for a path that is built from its baseline."""
         return replace(self, nodes=tuple(1 - node for node in self.nodes))
 
     def weight(self, end: int) -> float:
@@ -72,22 +72,22 @@ class Segments:
     far: Tensor
     """∇f(pₜ₊₁), (n, ...)."""
     average: Tensor | None = None
-    """The weighted average of the gradients at the plan's nodes, or the secant slopes, (n, ...); None if there are neither."""
+    """The weighted average of the gradients at the nodes, or the secant slopes, (n, ...); None if there are neither."""
 
 
 @dataclass(frozen=True)
 class Rule(ABC):
     """Base class of rules, which turn gradients on the segments of a path into attributions.
 
-    A rule defines the gradients it needs in `plan`. The `terms` of all segments are summed along the path, `total` turns the
+    A rule defines the gradients it needs in `needs`. The `terms` of all segments are summed along the path, `total` turns the
     sums into attributions, and `finish` may correct them. The following rule takes, feature by feature, the smaller of the
     gradients at the two ends, and zero if their signs differ:
 
     >>> @dataclass(frozen=True, repr=False)
     ... class Minmod(Rule):
     ...     @property
-    ...     def plan(self):
-    ...         return Plan(ends=True)
+    ...     def needs(self):
+    ...         return Needs(ends=True)
     ...
     ...     def terms(self, segments):
     ...         near, far = segments.near, segments.far
@@ -104,7 +104,7 @@ class Rule(ABC):
 
     @property
     @abstractmethod
-    def plan(self) -> Plan:
+    def needs(self) -> Needs:
         """The gradients that the rule needs on each segment."""
 
     @property
@@ -163,8 +163,8 @@ class Quadrature(Rule):
             raise InputError(f"rule {self.name}: weights must sum to one, got {sum(self.weights)!r}")
 
     @property
-    def plan(self) -> Plan:
-        return Plan(self.nodes, self.weights)
+    def needs(self) -> Needs:
+        return Needs(self.nodes, self.weights)
 
 
 @dataclass(frozen=True, repr=False)
@@ -177,8 +177,8 @@ class Sharing(Rule):
     """
 
     @property
-    def plan(self) -> Plan:
-        return Plan(ends=True)
+    def needs(self) -> Needs:
+        return Needs(ends=True)
 
     @property
     def complete(self) -> bool:
@@ -213,7 +213,7 @@ class Sharing(Rule):
 class _Direct(Sharing):
     """s = g²: the rule of IDGI [Yang 2023], which shares the change in the output in proportion to the squared gradient.
 
-    All shares have the sign of the change, whatever the step of a feature. `idgi` is another name for this rule.
+    All shares have the sign of the change, whatever the step of a feature.
     """
 
     def portions(self, gradient: Tensor, moved: Tensor, change: Tensor) -> Tensor:
@@ -307,8 +307,8 @@ class _Secant(Rule):
     """
 
     @property
-    def plan(self) -> Plan:
-        return Plan(secants=True)
+    def needs(self) -> Needs:
+        return Needs(secants=True)
 
     @property
     def complete(self) -> bool:
@@ -327,8 +327,8 @@ class Scaled(Rule):
     rule: Rule
 
     @property
-    def plan(self) -> Plan:
-        return self.rule.plan
+    def needs(self) -> Needs:
+        return self.rule.needs
 
     @property
     def complete(self) -> bool:
@@ -364,8 +364,8 @@ class _Decision(Rule):
     """
 
     @property
-    def plan(self) -> Plan:
-        return Plan(ends=True)
+    def needs(self) -> Needs:
+        return Needs(ends=True)
 
     def terms(self, segments: Segments) -> tuple[Tensor, ...]:
         length = torch.linalg.vector_norm(segments.step.flatten(1), dim=1)
@@ -393,9 +393,9 @@ class PathWeighted(Rule):
     gradients: int = 50
 
     @property
-    def plan(self) -> Plan:
+    def needs(self) -> Needs:
         table = gauss(self.gradients)
-        return Plan(table.nodes, tuple(w * float(self.weight(1 - n)) for n, w in zip(table.nodes, table.weights, strict=True)))
+        return Needs(table.nodes, tuple(w * float(self.weight(1 - n)) for n, w in zip(table.nodes, table.weights, strict=True)))
 
 
 def complete(values: Tensor, change: Tensor, moved: Tensor) -> Tensor:
@@ -455,7 +455,7 @@ left = Quadrature("left", (0.0,), (1.0,))
 right = Quadrature("right", (1.0,), (1.0,))
 midpoint = Quadrature("midpoint", (0.5,), (1.0,))
 trapezoid = Quadrature("trapezoid", (0.0, 1.0), (0.5, 0.5))
-direct = idgi = _Direct("direct")
+direct = _Direct("direct")
 shared = _Shared("shared")
 aligned = _Aligned("aligned")
 tempered = _Tempered("tempered")

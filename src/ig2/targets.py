@@ -587,7 +587,7 @@ class Sum(Target):
 
 
 @dataclass(frozen=True, eq=False)
-class Norm(Target):
+class Magnitude(Target):
     """The norm of the network's result for a sample, (Σ|f|ᵖ)^(1/p).
 
     Args:

@@ -385,7 +385,7 @@ def test_compiled_code_is_kept_for_the_next_call_until_the_weights_change(compil
     ("one", "other"),
     [
         ({"target": 0, "against": 1}, {"target": 0, "against": 2}),
-        ({"target": ig2.targets.Norm()}, {"target": ig2.targets.Sum()}),
+        ({"target": ig2.targets.Magnitude()}, {"target": ig2.targets.Sum()}),
     ],
     ids=["against other classes", "for another target"],
 )

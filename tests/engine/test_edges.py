@@ -668,7 +668,7 @@ def test_the_default_device_does_not_matter(name: str):
     [
         lambda net, x: ig2.IntegratedGradients()(net, x, references=ig2.references.UniformNoise(2, 0.0, 1.0)),
         lambda net, x: ig2.ExpectedIG()(net, x, references=ig2.references.NoisedExplicand(0.1, 2)),
-        lambda net, x: ig2.ExpectedIG()(net, x, references=ig2.references.Samples(torch.eye(4, device="cpu"), 2)),
+        lambda net, x: ig2.ExpectedIG()(net, x, references=ig2.references.RandomSamples(torch.eye(4, device="cpu"), 2)),
         lambda net, x: ig2.IntegratedGradients()(net, x, references=ig2.references.MaximalDistance(0.0, 1.0)),
         lambda net, x: ig2.SmoothGrad(ig2.Gradient())(net, x),
         lambda net, x: ig2.KernelSHAP(samples=40)(net, x),

@@ -215,7 +215,7 @@ def test_targets_preprocessing_outputs_and_functions_go_with_layers():
         ig2.wrap(NET[4:], output="probability"), NET[:4](X / 2).detach(), 1, NET[:4](REFERENCES / 2).detach()
     )
     assert torch.allclose(a.values, b.values, atol=1e-12)
-    c = ig2.Gradient()(lambda x: NET(x) * 2, X, targets.Norm(), at=NET[3])
+    c = ig2.Gradient()(lambda x: NET(x) * 2, X, targets.Magnitude(), at=NET[3])
     d = ig2.Gradient()(NET[4:], NET[:4](X).detach(), lambda r: (2 * r).norm(dim=1))
     assert torch.allclose(c.values, d.values, atol=1e-12)
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import ig2
 import replicas
 from ig2 import paths, rules
-from ig2.rules import Plan, Rule, Segments
+from ig2.rules import Needs, Rule, Segments
 from networks import Record, data, randn, refuses, relu_cnn, seeded, small_mlp, spread_weights, tanh_mlp
 
 # -- against a replica -----------------------------------------------------------------------------------------------------
@@ -160,8 +160,8 @@ class Own(Rule):
     ends: bool
 
     @property
-    def plan(self) -> Plan:
-        return Plan(ends=self.ends, secants=True)
+    def needs(self) -> Needs:
+        return Needs(ends=self.ends, secants=True)
 
     def terms(self, segments: Segments) -> tuple[Tensor, ...]:
         assert segments.average is not None
@@ -179,7 +179,7 @@ def test_a_rule_of_ones_own_gets_secants(path: paths.Path):
     torch.testing.assert_close(values(Own("alone", ends=False)), values(rules.secant))
     expected = values(rules.left) + values(rules.right) - values(rules.secant)
     torch.testing.assert_close(values(Own("beside gradients", ends=True)), expected)
-    refuses(ig2.InputError, "secants or from nodes", lambda: Plan((0.5,), (1.0,), secants=True))
+    refuses(ig2.InputError, "secants or from nodes", lambda: Needs((0.5,), (1.0,), secants=True))
 
 
 # -- operations ------------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class Call:
         """Whether the values sum to the change in the output by construction."""
         rule = self.method.rule if isinstance(self.method, ig2.PathMethod) else None
         # secants are complete where every operation has one, and a warning says where not
-        secants = isinstance(self.method, SECANTS) or (rule is not None and rule.plan.secants)
+        secants = isinstance(self.method, SECANTS) or (rule is not None and rule.needs.secants)
         return self.method.complete and not secants
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ def _strategy(rng: Random, case: Case, classes: int) -> Any:
     choices: list[Callable[[], Any]] = [
         lambda: 0,
         references.Zeros,
-        lambda: references.Samples(pool, 1),
+        lambda: references.RandomSamples(pool, 1),
         lambda: references.NoisedExplicand(0.1, 2),
         lambda: references.GradCF(case.references, paths.GradPath(2)),
         lambda: references.UniformNoise(2, -0.5, 0.5) if "bounds" not in case.wrapping else references.UniformNoise(2),

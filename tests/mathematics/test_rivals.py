@@ -123,18 +123,16 @@ def test_mfabas_residual_falls_with_the_step_and_is_zero_with_a_complete_rule():
 
 
 @pytest.mark.parametrize("bounds", [None, BOUNDS])
-@pytest.mark.parametrize("restarts", [False, True])
-def test_agi_is_its_replica_as_written_and_as_coded(restarts: bool, bounds: Any):
-    method = (ig2.RestartedAGI if restarts else ig2.AGI)(6, 0.2, 9)
-    attribution = method(ig2.wrap(NET, bounds=bounds), X, TARGET)
+def test_agi_is_its_replica_as_written(bounds: Any):
+    attribution = ig2.AGI(6, 0.2, 9)(ig2.wrap(NET, bounds=bounds), X, TARGET)
     others = [[c for c in range(4) if c != own] for own in TARGET]
     samples = zip(TARGET, X.numpy(), others, strict=True)
-    expected = [rivals.agi(PROBABILITY, target, x, classes, 6, 0.2, bounds, restarts) for target, x, classes in samples]
+    expected = [rivals.agi(PROBABILITY, target, x, classes, 6, 0.2, bounds) for target, x, classes in samples]
     check(attribution.values, expected)
-    assert attribution.residual is None if restarts else attribution.residual is not None
+    assert attribution.residual is not None
 
 
-@pytest.mark.parametrize("method", [ig2.AGI(6, 0.2), ig2.RestartedAGI(6, 0.2), ig2.LA(4, 0.3)])
+@pytest.mark.parametrize("method", [ig2.AGI(6, 0.2), ig2.LA(4, 0.3)])
 def test_agi_and_la_explain_the_probability_whatever_the_model_has_and_wherever_they_stand(method: ig2.Method):
     chosen = method(ig2.wrap(NET, output="probability"), X, TARGET)
     for one in (method, ig2.Pooled(method, torch.arange(6))):
@@ -429,20 +427,6 @@ def test_reveal_ig_accounts_for_the_mean_output_over_the_widest_probe():
     torch.testing.assert_close(attribution.total, attribution.output - wide.detach(), rtol=0, atol=1e-5)
 
 
-def test_a_latent_path_is_decoded_vertex_by_vertex():
-    mix = torch.linalg.qr(data(6, 6, seed=30)).Q[:3]  # three codes of six features, so that x is not its reconstruction
-
-    def draw(_, x, reference):
-        near, far = mix.numpy() @ x, mix.numpy() @ reference
-        return [x, *((near + (far - near) * t / 4) @ mix.numpy() for t in range(5))]
-
-    method = ig2.PathMethod(paths.Latent(lambda x: x @ mix.T, lambda z: z @ mix, paths.Straight(4)))
-    walk(method, NET, X, 1, REFERENCES, draw)
-    complete = ig2.PathMethod(method.path, rule=rules.gauss(4))(NET, X, references=REFERENCES)
-    torch.testing.assert_close(complete.total, complete.output - complete.baseline_output, rtol=0, atol=1e-5)
-    assert float((complete.baseline_outputs - ig2.scores(NET, REFERENCES).T[complete.target]).abs().max()) > 1e-3
-
-
 # -- what all of them share --------------------------------------------------------------------------------------------
 
 ALL = {
@@ -453,7 +437,6 @@ ALL = {
     "MFABA": ig2.MFABA(5),
     "FreeIG2": ig2.FreeIG2(ig2.paths.Rivals(2)),
     "AGI": ig2.AGI(3),
-    "RestartedAGI": ig2.RestartedAGI(3),
     "LA": ig2.LA(3),
     "AttEXplore": ig2.AttEXplore(2, copies=2),
     "SAMP": ig2.SAMP(3),
@@ -463,7 +446,7 @@ ALL = {
     "SIG": ig2.SIG(2),
     "Weighted": ig2.ExpectedIG(3),
 }
-WITHOUT_REFERENCES = {"FreeIG2", "MFABA", "AGI", "RestartedAGI", "LA", "AttEXplore", "RevealIG"}
+WITHOUT_REFERENCES = {"FreeIG2", "MFABA", "AGI", "LA", "AttEXplore", "RevealIG"}
 GIVEN = {"Weighted": references.Weighted(REFERENCES, [1, 3])}
 
 
@@ -551,9 +534,6 @@ def test_methods_without_references_need_none_and_ignore_them(name: str):
         ("pool", lambda: ig2.GeodesicIG(POOL[:, :3])(NET, X)),
         ("both 0", lambda: ig2.RevealIG(sigma=0)),
         ("images", lambda: ig2.RevealIG(blur=2.0)(NET, X)),
-        ("vertices", lambda: paths.Latent(abs, abs, paths.GradPath())),
-        ("functions", lambda: paths.Latent(1, abs)),
-        ("decode", lambda: ig2.PathMethod(paths.Latent(lambda x: x, lambda z: z[:, :2]))(NET, X, references=0)),
         ("weights", lambda: ig2.IG2()(NET, X, references=references.Weighted(REFERENCES, [1, 2, 3]))),
         ("negative", lambda: ig2.IG2()(NET, X, references=references.Weighted(REFERENCES, [1, -1]))),
         ("weights", lambda: ig2.KernelSHAP()(NET, X, references=references.Weighted(REFERENCES, [1, 2]))),

@@ -64,10 +64,28 @@ def test_the_package_and_the_front_door_export_them(tool):
     assert set(methods.__all__) < set(ig2.__all__) and set(ig2.__all__) <= set(dir(ig2))
 
 
-@pytest.mark.parametrize("page", ["docs/api/methods.md", "docs/command.md", "docs/engine.md"])
+@pytest.mark.parametrize("package", ["metrics", "references"])
+def test_packages_of_parts_export_all_of_theirs(tool, package):
+    exported = set(importlib.import_module(f"ig2.{package}").__all__)
+    found = {name for names in tool.find_parts(package).values() for name in names}
+    assert found and found <= exported, "run: make catalogue"
+
+
+PAGES = ["methods.md", "metrics.md", "references.md", "../command.md", "../engine.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_docs_are_those_of_the_catalogue(tool, page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    assert tool.PAGES[Path(page)](text) == text, "run: make catalogue"
+    path = (ROOT / "docs" / "api" / page).resolve().relative_to(ROOT)
+    text = (ROOT / path).read_text(encoding="utf-8")
+    assert tool.PAGES[path](text) == text, "run: make catalogue"
+
+
+def test_a_part_that_no_page_names_is_listed(tool):
+    path = Path("docs/api/references.md")
+    text = (ROOT / path).read_text(encoding="utf-8")
+    without = text.replace(".. autoclass:: Zeros\n", "")
+    assert tool.PAGES[path](without).count("## Others\n\n```{eval-rst}\n.. autoclass:: ig2.references.Zeros\n") == 1
 
 
 def test_the_help_says_what_is_for_images_only():
@@ -112,7 +130,7 @@ def test_one_that_needs_places_takes_no_row(entry):
 def test_the_rules_are_those_of_the_module():
     objects = {name for name, value in vars(rules).items() if isinstance(value, rules.Rule)}
     makers = {"gauss", "scaled"}  # which are called
-    of_methods = {"decision", "idgi"}  # IDG's own, and another name of `direct`
+    of_methods = {"decision"}  # IDG's own
     assert set(RULES) == objects - of_methods | makers
 
 

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 import ig2
-from ig2.methods.kernelshap import Grid, KernelSHAP, Superpixels, _Design
+from ig2.groups import Grid, Superpixels
+from ig2.methods.kernelshap import KernelSHAP, _Design
 from networks import randn, spread_weights
 
 

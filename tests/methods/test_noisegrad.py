@@ -1,4 +1,4 @@
-"""VarGrad, NoiseGrad and FusionGrad: slow replicas on copies of the network, weights left alone, and what they refuse."""
+"""VarGrad and NoiseGrad: slow replicas on copies of the network, weights left alone, and what they refuse."""
 
 import copy
 
@@ -161,7 +161,7 @@ def test_a_precision_asked_for_gives_way_to_the_weights():
     "method",
     [
         ig2.NoiseGrad(ig2.IntegratedGradients(4), 3),
-        ig2.FusionGrad(ig2.Gradient(), 3, networks=2),
+        ig2.NoiseGrad(SmoothGrad(ig2.Gradient(), 3), 2),
         ig2.VarGrad(ig2.Gradient(), 4),
     ],
 )
@@ -185,9 +185,8 @@ def test_noise_on_both_is_a_double_mean():
         for row, label in enumerate(target.tolist()):
             for one in copies[row]:
                 expected[row] += ig2.Gradient()(net, one[None], label).values[0] / 12
-    result = ig2.FusionGrad(ig2.Gradient(), 3, 0.2, networks=4, weight_sigma=0.1)(NET, X)
+    result = ig2.NoiseGrad(SmoothGrad(ig2.Gradient(), 3, 0.2), 4, 0.1)(NET, X)
     assert torch.allclose(result.values, expected, atol=1e-14)
-    assert len(result.settings["parts"]) == 7  # its type, the method and five settings
 
 
 def test_the_noise_of_the_weights_is_not_that_of_the_copies():
@@ -202,7 +201,7 @@ def test_the_noise_of_the_weights_is_not_that_of_the_copies():
 
 def test_without_weights_it_is_refused():
     for model in (lambda x: x.sum(dim=1), lambda x: NET(x), ig2.wrap(lambda x: NET(x) * 2), nn.Flatten().eval()):
-        for method in (ig2.NoiseGrad(ig2.Gradient()), ig2.FusionGrad(ig2.Gradient())):
+        for method in (ig2.NoiseGrad(ig2.Gradient()), ig2.NoiseGrad(SmoothGrad(ig2.Gradient()))):
             refuses(ModelError, "weights", lambda model=model, method=method: method(model, X, 0))
 
 
@@ -211,10 +210,6 @@ def test_wrong_settings_are_refused():
         (lambda: ig2.NoiseGrad("gradient"), "goes around a method"),
         (lambda: ig2.NoiseGrad(ig2.Gradient(), 0), "samples"),
         (lambda: ig2.NoiseGrad(ig2.Gradient(), sigma=0), "sigma"),
-        (lambda: ig2.FusionGrad(ig2.Gradient(), networks=0), "networks"),
-        (lambda: ig2.FusionGrad(ig2.Gradient(), weight_sigma=-1), "weight_sigma"),
-        (lambda: ig2.FusionGrad(ig2.Gradient(), sigma=0), "sigma"),
-        (lambda: ig2.FusionGrad(ig2.Gradient(), 0), "samples"),
         (lambda: ig2.VarGrad(ig2.Gradient(), sigma="wide"), "sigma"),
     ):
         refuses(InputError, keyword, make)

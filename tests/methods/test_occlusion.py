@@ -112,7 +112,7 @@ def test_blur_is_a_reference_and_functions_without_gradients_do():
     net, x = relu_cnn(), data(2, 2, 8, 8)
     blurred = ig2.references.BlurredExplicand(sigma=2.0)
     found = ig2.Occlusion(4)(net, x, 0, blurred).values
-    from ig2.paths.blur import blur
+    from ig2._utils.blur import blur
 
     expected = replica(net, x[0], blur(x, 2.0, "reflect")[0], 0, (4, 4), (4, 4))
     assert np.allclose(found[0], expected, atol=1e-12)

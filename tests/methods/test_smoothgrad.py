@@ -10,7 +10,7 @@ from ig2.methods.gradient import Gradient, InputXGradient
 from ig2.methods.random import Random
 from ig2.methods.smoothgrad import SmoothGrad
 from ig2.paths import Straight
-from ig2.references import GradCF, NoisedExplicand, OtherClasses, Samples, Zeros
+from ig2.references import GradCF, NoisedExplicand, OtherClasses, RandomSamples, Zeros
 from networks import Polynomial, data, relu_cnn, tanh_mlp
 
 X = data(3, 6, seed=1)
@@ -94,7 +94,7 @@ def test_copies_stay_inside_the_bounds():
 def test_without_noise_to_speak_of_it_is_the_method_with_the_same_references():
     for method, references in [
         (ig2.IG2(steps=4), OtherClasses(POOL, LABELS)),
-        (ig2.ExpectedIG(8), Samples(POOL, 4)),
+        (ig2.ExpectedIG(8), RandomSamples(POOL, 4)),
         (ig2.ExpectedIG(8), data(3, 2, 6, seed=8)),
         (ig2.IntegratedGradients(8), None),
         (ig2.PathMethod(Straight(4), GradCF(POOL[:2]), rules.trapezoid), None),

@@ -30,7 +30,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "BIG": {"steps": 3},
     "BlurIG": {"steps": 3, "sigma": 2.0},
     "DIG": {"embeddings": WORDS, "steps": 3, "neighbours": 3},
-    "FusionGrad": {"method": ig2.Gradient(), "samples": 2, "networks": 2},
     "GeodesicIG": {"pool": uniform(6, 2, 8, 8, seed=4), "neighbours": 2},
     "GuidedIG": {"steps": 4},
     "KernelSHAP": {"groups": ig2.Grid(2, 2)},
@@ -160,7 +159,7 @@ def test_memory_may_run_out_in_the_middle(name: str):
 
 # what they draw, or the order in which they go through pixels, is not turned with the picture
 DRAWN = {
-    "AttEXplore", "FusionGrad", "NoiseGrad", "RISE", "Random", "RevealIG", "SmoothGrad",
+    "AttEXplore", "NoiseGrad", "RISE", "Random", "RevealIG", "SmoothGrad",
     "Turns", "VarGrad", "XRAI",
 }  # fmt: skip
 

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 import ig2
+from ig2._utils.blur import blur
 from ig2.errors import IG2Warning, InputError, ModelError
 from ig2.metrics.curves import Deletion, Insertion
-from ig2.paths.blur import blur
-from ig2.references import Samples, Union, White, Zeros
+from ig2.references import RandomSamples, Union, White, Zeros
 from networks import Record, data, multi_label, relu_cnn, seeded, tanh_mlp, uniform
 
 QUIET = {"disable_warnings": True, "display_progressbar": False}
@@ -115,7 +115,7 @@ def test_several_backgrounds_make_the_mean_of_their_curves():
     own = uniform(3, 3, 2, 8, 8, seed=7)  # for each explicand its own three
     torch.testing.assert_close(delete(own), torch.stack([delete(own[:, i : i + 1]) for i in range(3)]).mean(dim=0))
     torch.testing.assert_close(delete(Union(Zeros(), White())), (delete("black") + delete("white")) / 2)
-    assert len(delete(Samples(uniform(9, 2, 8, 8), 4))) == 3
+    assert len(delete(RandomSamples(uniform(9, 2, 8, 8), 4))) == 3
 
 
 @pytest.mark.parametrize("thresholds", [5, 50])

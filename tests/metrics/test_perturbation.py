@@ -12,19 +12,14 @@ from ig2.errors import IG2Warning, InputError, ModelError
 from ig2.methods.gradient import Gradient, InputXGradient
 from ig2.methods.random import Random
 from ig2.metrics import conditional as conditional_module
-from ig2.metrics.conditional import Conditional, ConstantFill, Marginal, average_outputs, replace_unknown
+from ig2.metrics.conditional import Conditional, ConstantFill, Marginal, average_outputs
 from ig2.metrics.correlation import order_features
+from ig2.metrics.faithfulness import Faithfulness, Monotonicity
 from ig2.metrics.gaussian import Gaussian
-from ig2.metrics.perturbation import (
-    Faithfulness,
-    Infidelity,
-    MaxSensitivity,
-    Monotonicity,
-    NearZero,
-    Noise,
-    PublishedMonotonicity,
-)
-from ig2.references import Samples
+from ig2.metrics.infidelity import Infidelity, NearZero, Noise
+from ig2.metrics.sensitivity import MaxSensitivity
+from ig2.references import RandomSamples
+from ig2_bench.metrics.monotonicity import PublishedMonotonicity
 from networks import Polynomial, data, relu_cnn, tanh_mlp
 
 NET = tanh_mlp(5, classes=2)
@@ -83,15 +78,6 @@ def test_expected_output_of_a_linear_model_is_its_output_at_the_conditional_mean
     whole = average_outputs(*arguments)
     monkeypatch.setattr(conditional_module, "MOST_NUMBERS", 120)
     assert torch.allclose(average_outputs(*arguments), whole, atol=1e-14)
-
-
-def test_replaced_rows_have_noise_of_their_own():
-    x = torch.zeros(3000, 2, dtype=torch.float64)
-    known = torch.tensor([True, False]).expand(3000, 2)
-    for distribution in (Gaussian.correlated(2, 0.0), Marginal(torch.randn(500, 2, generator=generator(5)).double())):
-        second = replace_unknown(x, known, distribution, generator())[:, 1]
-        assert len(second.unique()) > 400
-        assert abs(float(second.mean())) < 0.15 and abs(float(second.std()) - 1) < 0.1
 
 
 def test_conditionals_refuse_what_they_cannot_use():
@@ -313,9 +299,9 @@ def test_infidelity_of_images_in_pieces(monkeypatch):
     net, x, values, metric = relu_cnn(), data(3, 2, 8, 8, seed=1), data(3, 2, 8, 8, seed=2), Infidelity(Noise(0.1), draws=12)
     whole = metric(net, values, x)
     assert whole.values.shape == (3,)
-    monkeypatch.setattr("ig2.metrics.perturbation.MOST_NUMBERS", 12 * 128)  # one sample at a time
+    monkeypatch.setattr("ig2.metrics.infidelity.MOST_NUMBERS", 12 * 128)  # one sample at a time
     assert torch.allclose(metric(net, values, x).values, whole.values, rtol=1e-10)
-    monkeypatch.setattr("ig2.metrics.perturbation.MOST_NUMBERS", 5 * 128)  # and five draws: other ones, as many
+    monkeypatch.setattr("ig2.metrics.infidelity.MOST_NUMBERS", 5 * 128)  # and five draws: other ones, as many
     pieces = metric(net, values, x)
     assert torch.allclose(pieces.values[:1], metric(net, values[:1], x[:1]).values, rtol=1e-10)
     assert 0.3 < pieces.mean / whole.mean < 3
@@ -429,7 +415,7 @@ def test_several_inputs_and_inputs_that_only_come_along():
 def test_references_are_those_of_the_explicand_also_where_it_is_in_the_pool():
     drawn, method = [], ig2.IntegratedGradients(4)
 
-    class Spied(Samples):
+    class Spied(RandomSamples):
         def draw(self, task):
             drawn.append(super().draw(task))
             return drawn[-1]
@@ -449,7 +435,7 @@ def test_an_attribution_that_the_method_did_not_make_is_an_error():
         MaxSensitivity(Random())(NET, chance.values, X, seed=1)
     assert MaxSensitivity(Random())(NET, chance.values, X, seed=5).n == 7
     # and samples are explained with that seed
-    method, pool = ig2.IntegratedGradients(8), Samples(data(30, 5, seed=6, low=-3, high=3), count=1)
+    method, pool = ig2.IntegratedGradients(8), RandomSamples(data(30, 5, seed=6, low=-3, high=3), count=1)
     one, other = (method(NET, X, references=pool, seed=seed) for seed in (5, 1))
     assert MaxSensitivity(method, pool, radius=1e-4)(NET, one, seed=1).values.max() < 1e-2
     assert ((other.values - one.values).norm(dim=1) / one.values.norm(dim=1)).min() > 1e-2

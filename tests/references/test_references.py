@@ -24,13 +24,12 @@ from ig2.references import (
     NoisedExplicand,
     NormalClass,
     OtherClasses,
+    RandomSamples,
     Relevant,
-    Samples,
     UniformNoise,
     Union,
     White,
     Zeros,
-    choose_other_classes,
     interleave,
     round_robin,
 )  # fmt: skip
@@ -123,7 +122,7 @@ def test_blurred_explicand_is_the_blurred_image():
     [
         lambda: UniformNoise(0),
         lambda: NoisedExplicand(0.1, count=1.5),
-        lambda: Samples(POOL, count=True),
+        lambda: RandomSamples(POOL, count=True),
         lambda: OtherClasses(POOL, LABELS, per_class=0),
         lambda: NormalClass(POOL, LABELS, 0, count=-1),
         lambda: NearestLabels(POOL, torch.zeros(24, 4), count=0),
@@ -160,13 +159,13 @@ def test_given_samples_are_shared_or_each_explicands_own():
         *((strategy, "data's range") for strategy in (UniformNoise(), MaximalDistance(), UniformNoise(low=0))),
         (BlurredExplicand(), "needs images"),
         (GradCF("black"), "references must be samples"),
-        *((Samples(pool, 2), "a pool must be samples") for pool in (3.0, iter(POOL))),
-        *((Samples(pool, 2), "the pool is empty") for pool in (POOL[:0], [])),
-        (Samples(POOL[:, :5], 2), r"of the pool is Tensor float64 \(5,\), x has \(6,\)"),
-        (Samples(POOL.long(), 2), "floating-point"),
-        (Samples(POOL.numpy(), 2), "torch.as_tensor converts arrays"),
-        (Samples([{"image": sample} for sample in POOL], 2), "must be a torch tensor"),
-        (Samples(POOL * torch.nan, 2), "NaN"),
+        *((RandomSamples(pool, 2), "a pool must be samples") for pool in (3.0, iter(POOL))),
+        *((RandomSamples(pool, 2), "the pool is empty") for pool in (POOL[:0], [])),
+        (RandomSamples(POOL[:, :5], 2), r"of the pool is Tensor float64 \(5,\), x has \(6,\)"),
+        (RandomSamples(POOL.long(), 2), "floating-point"),
+        (RandomSamples(POOL.numpy(), 2), "torch.as_tensor converts arrays"),
+        (RandomSamples([{"image": sample} for sample in POOL], 2), "must be a torch tensor"),
+        (RandomSamples(POOL * torch.nan, 2), "NaN"),
     ],
 )
 def test_references_and_pools_that_cannot_be_used_are_refused(wrong, said):
@@ -199,7 +198,7 @@ BRIGHT, INSIDE = data(24, 6, seed=5, low=0), data(4, 6, seed=1, low=0)
         (BRIGHT * 255).expand(4, 24, 6),
         255.0,
         Constant(torch.full((6,), 255.0)),
-        Samples(BRIGHT * 255, 24),
+        RandomSamples(BRIGHT * 255, 24),
         OtherClasses(BRIGHT * 255, LABELS, 8),
         Union(Zeros(), BRIGHT * 255),
         GradCF(BRIGHT * 255),
@@ -306,21 +305,21 @@ def test_a_sample_that_shares_one_of_several_inputs_with_the_explicand_is_not_th
     """Guards against dropping a sample for one equal tensor: a constant column would leave no pool at all."""
     one, two = data(4, 3, seed=1), torch.ones(4, 2, dtype=torch.float64)
     x = (one[:1].clone(), two[:1].clone())
-    found = drawn(Samples((one, two), 3), lambda a, b: (a.sum(dim=1) + b.sum(dim=1))[:, None], x)
+    found = drawn(RandomSamples((one, two), 3), lambda a, b: (a.sum(dim=1) + b.sum(dim=1))[:, None], x)
     assert sorted(found[0][0, :, 0].tolist()) == sorted(one[1:, 0].tolist())
 
 
 def test_a_pool_of_several_inputs_has_a_tensor_for_each():
     net, x, pool = TwoInputs(), two_inputs(3, 1), two_inputs(6, 7)
     labels = torch.arange(6) % 3
-    for strategy in (Samples(pool, 4), OtherClasses(dict(enumerate(pool)), labels, per_class=2)):
+    for strategy in (RandomSamples(pool, 4), OtherClasses(dict(enumerate(pool)), labels, per_class=2)):
         first, second = drawn(strategy, net, x)
         assert numbers_of(first, pool[0]) == numbers_of(second, pool[1])
     x = tuple(part[:3].clone() for part in pool)
-    for row, numbers in enumerate(numbers_of(drawn(Samples(pool, 5), net, x)[0], pool[0])):
+    for row, numbers in enumerate(numbers_of(drawn(RandomSamples(pool, 5), net, x)[0], pool[0])):
         assert sorted([*numbers, row]) == list(range(6))
     with pytest.raises(InputError, match="must have a tensor for input 0"):
-        drawn(Samples(POOL, 2), net, x)
+        drawn(RandomSamples(POOL, 2), net, x)
 
 
 # -- GradCF ------------------------------------------------------------------------------------------------------------
@@ -369,14 +368,14 @@ def test_the_boundary_is_the_nearest_point_of_all_attacks_in_whatever_order_they
 # -- pools -------------------------------------------------------------------------------------------------------------
 
 SEEDED = {
-    "samples": Samples(POOL, 5),
+    "samples": RandomSamples(POOL, 5),
     "other classes": OtherClasses(POOL, LABELS, per_class=2),
     "normal class": NormalClass(POOL, LABELS, 0, count=4),
     "relevant": Relevant(POOL, LABELS, top_k=2, per_class=2),
     "nearest labels": NearestLabels(POOL, LABELS[:, None] == torch.arange(3), count=4),
     "uniform noise": UniformNoise(3, -1, 1),
     "noised explicand": NoisedExplicand(0.3, 3),
-    "union": Union(Zeros(), Samples(POOL, 3)),
+    "union": Union(Zeros(), RandomSamples(POOL, 3)),
 }
 
 
@@ -401,18 +400,18 @@ def test_draws_depend_on_the_seed_and_the_explicand_alone(name):
 def test_samples_are_drawn_without_replacement_and_never_the_explicand():
     x = torch.cat([POOL[[3, 17]], X[:1]])
     for seed in range(5):
-        numbers = numbers_of(drawn(Samples(POOL, 23), NET, x, seed=seed), POOL)
+        numbers = numbers_of(drawn(RandomSamples(POOL, 23), NET, x, seed=seed), POOL)
         assert sorted([*numbers[0], 3]) == list(range(24))
         assert sorted([*numbers[1], 17]) == list(range(24))
         assert len(set(numbers[2])) == 23
     with pytest.raises(InputError, match="explicand 0 needs 24 references; the pool has 23"):
-        drawn(Samples(POOL, 24), NET, x)
+        drawn(RandomSamples(POOL, 24), NET, x)
 
 
 def test_every_sample_is_drawn_as_often_as_any_other():
     counts = torch.zeros(24)
     for seed in range(200):
-        counts[numbers_of(drawn(Samples(POOL, 6), NET, X[:1], seed=seed), POOL)[0]] += 1
+        counts[numbers_of(drawn(RandomSamples(POOL, 6), NET, X[:1], seed=seed), POOL)[0]] += 1
     # 50 expected, standard deviation 6.1
     assert counts.min() > 25 and counts.max() < 75
 
@@ -421,7 +420,7 @@ def test_the_explicand_is_known_again_in_lower_precision():
     net = tanh_mlp().bfloat16()
     pool = POOL[:3].float()
     for seed in range(5):
-        found = drawn(Samples(pool, 2), net, pool[:1].bfloat16(), seed=seed)
+        found = drawn(RandomSamples(pool, 2), net, pool[:1].bfloat16(), seed=seed)
         assert sorted(numbers_of(found, pool)[0]) == [1, 2]
 
 
@@ -433,14 +432,14 @@ def test_variants_of_an_explicand_are_not_contrasted_with_it():
             found.append(references.draw(replace(task, x=task.x + 0.1)))
             return Result(task.x)
 
-    Moved()(NET, POOL[:2], 0, Samples(POOL, 23))
+    Moved()(NET, POOL[:2], 0, RandomSamples(POOL, 23))
     numbers = numbers_of(found[0], POOL)
     assert 0 not in numbers[0] and 1 not in numbers[1]
 
 
 def test_only_drawn_samples_are_read_and_each_once():
     pool = Watched(POOL)
-    found = drawn(Samples(pool, 5), NET, X)
+    found = drawn(RandomSamples(pool, 5), NET, X)
     assert sorted(pool.asked) == sorted(set(pool.asked)) == sorted(numbers_of(found, POOL)[0])
     pool = Watched(POOL)
     found = drawn(OtherClasses(pool, LABELS, per_class=2), NET, X)
@@ -449,16 +448,16 @@ def test_only_drawn_samples_are_read_and_each_once():
 
 
 def test_a_pool_may_be_a_list_or_a_dataset():
-    expected = drawn(Samples(POOL, 5), NET, X)
+    expected = drawn(RandomSamples(POOL, 5), NET, X)
     for pool in (list(POOL), torch.utils.data.TensorDataset(POOL, LABELS), tuple(POOL)):
-        assert torch.equal(drawn(Samples(pool, 5), NET, X), expected)
+        assert torch.equal(drawn(RandomSamples(pool, 5), NET, X), expected)
 
 
 def test_a_pool_goes_with_inputs_that_are_fixed():
     net = ig2.wrap(lambda x, scale: NET(x) * scale)
     x = (X, ig2.Fixed(torch.ones(4, 1, dtype=torch.float64)))
-    (found,) = drawn(Samples(POOL, 5), net, x)
-    assert torch.equal(found, drawn(Samples(POOL, 5), NET, X))
+    (found,) = drawn(RandomSamples(POOL, 5), net, x)
+    assert torch.equal(found, drawn(RandomSamples(POOL, 5), NET, X))
 
 
 # -- unions ------------------------------------------------------------------------------------------------------------
@@ -466,11 +465,11 @@ def test_a_pool_goes_with_inputs_that_are_fixed():
 
 def test_a_union_puts_references_side_by_side():
     own = data(4, 2, 6, seed=3)
-    found = drawn(Union(Zeros(), White(), own, 0.5, Samples(POOL, 3)), NET, X)
+    found = drawn(Union(Zeros(), White(), own, 0.5, RandomSamples(POOL, 3)), NET, X)
     assert found.shape == (4, 8, 6)
     assert torch.equal(found[:, 0], torch.zeros_like(X)) and torch.equal(found[:, 1], torch.ones_like(X))
     assert torch.equal(found[:, 2:4], own) and torch.equal(found[:, 4], torch.full_like(X, 0.5))
-    assert torch.equal(found[:, 5:], drawn(Samples(POOL, 3), NET, X))
+    assert torch.equal(found[:, 5:], drawn(RandomSamples(POOL, 3), NET, X))
     settings = ig2.IntegratedGradients()(NET, X, references=Union(Zeros(), White())).settings
     assert settings["references"]["strategies"] == [{"type": "Zeros"}, {"type": "White"}]
 
@@ -480,10 +479,10 @@ def test_settings_name_strategies_without_printing_their_pools():
         def __repr__(self):
             raise AssertionError("a pool may be as large as a data set")
 
-    strategies = Samples(Silent(POOL), 2), OtherClasses(Silent(POOL), LABELS), NormalClass(Silent(POOL), LABELS, 2, 3)
+    strategies = RandomSamples(Silent(POOL), 2), OtherClasses(Silent(POOL), LABELS), NormalClass(Silent(POOL), LABELS, 2, 3)
     settings = ig2.IntegratedGradients(2)(NET, X, 1, references=Union(*strategies)).settings
     first = settings["references"]["strategies"][0]
-    assert first["type"] == "Samples" and first["count"] == 2
+    assert first["type"] == "RandomSamples" and first["count"] == 2
     assert repr(strategies[2]) == "NormalClass(normal=2, count=3, explicand_labels=None)"
 
 
@@ -599,11 +598,6 @@ def test_classes_take_turns_in_a_seeded_order(seed):
     assert sorted(round_robin(labels, seed, eligible)) == [5, 6, 7]
     assert sorted(round_robin(torch.zeros(5, 2), seed)) == list(range(5))  # of several labels, shuffled alone
     assert interleave([9, 3, 5, 1], "abab") == [9, 3, 5, 1] and interleave([9, 3, 5, 1], "aaba") == [9, 5, 3, 1]
-    chosen = choose_other_classes(torch.tensor([4, 1, 7]), labels, 3, seed)
-    for i, own in enumerate((4, 1, 7)):
-        assert chosen[i].tolist() == round_robin(labels, (seed + i) % 2**62, labels != own)[:3]
-    with pytest.raises(InputError, match="too few for 4 references"):
-        choose_other_classes(torch.tensor([1, 4]), labels, 4, seed)
 
 
 @pytest.mark.parametrize("wrong", [LABELS.double(), LABELS[:, None], ["cat", "dog"], None])

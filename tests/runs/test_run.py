@@ -213,7 +213,7 @@ def test_a_pool_that_is_a_source(photos: Path, subject: modalities.image.ImageSu
 
 
 def test_any_strategy_gives_the_references(net: nn.Module, samples: torch.Tensor, tmp_path: Path) -> None:
-    strategy = ig2.references.Samples(data(6, 5, seed=9), 3)
+    strategy = ig2.references.RandomSamples(data(6, 5, seed=9), 3)
     store = ig2.run(
         samples,
         net,
@@ -225,7 +225,7 @@ def test_any_strategy_gives_the_references(net: nn.Module, samples: torch.Tensor
     attribution = ig2.ExpectedIG(3)(net, samples, references=strategy)
     np.testing.assert_allclose(np.stack([row["values"] for row in store]), attribution.values.numpy(), atol=1e-6)
     assert all(row["spread"] > 0 for row in store)
-    other = ig2.references.Samples(data(6, 5, seed=8), 3)
+    other = ig2.references.RandomSamples(data(6, 5, seed=8), 3)
     refuses(
         InputError,
         "digest",
@@ -291,7 +291,7 @@ def test_targets_that_are_no_class(net: nn.Module, samples: torch.Tensor, tmp_pa
 
 
 def test_photos_are_explained_by_a_target(photos: Path, subject: modalities.image.ImageSubject, tmp_path: Path) -> None:
-    norm = targets.Norm()
+    norm = targets.Magnitude()
     store = ig2.run(photos, subject, ig2.IG2(4), tmp_path / "store", question=ig2.Question(target=norm, count=2))
     assert len(store) == 12 and {row["target_name"] for row in store} == {"the norm of the output"}
     a = subject.explain(sorted(photos.rglob("*.png"))[:2], ig2.IG2(4), norm, count=2)
@@ -665,7 +665,7 @@ def test_of_a_grid_its_fields_are_copied_and_nothing_larger(
 
 def test_a_table_is_the_same_of_columns_and_of_rows(photos: Path, subject: modalities.image.ImageSubject) -> None:
     items = find_source(photos)
-    strategy = ig2.references.Samples(subject.read(sorted((photos / "red").iterdir())).x, 2)
+    strategy = ig2.references.RandomSamples(subject.read(sorted((photos / "red").iterdir())).x, 2)
     scored = [metrics.Insertion(thresholds=4)]
     plan = make_plan(
         items,

@@ -8,9 +8,9 @@ import torch
 from datafiles import write_digits
 
 from ig2.errors import InputError
-from ig2.references import choose_other_classes
 from ig2_bench import Table, run
 from ig2_bench.datasets import mnist
+from ig2_bench.datasets.base import choose_other_classes
 from ig2_bench.suites.mnist import MNIST
 
 quick = datafiles.quick("mnist")

@@ -22,7 +22,7 @@ from ig2._engine.task import Task
 from ig2.errors import InputError, describe
 from ig2.paths.base import GrownPath, KnownPath, Memory, Pairs, Path
 from ig2.result import Result
-from ig2.rules import Plan, Rule, Segments
+from ig2.rules import Needs, Rule, Segments
 
 # Where a batch of a new size costs as much as some twenty steps, since kernels are chosen and recorded for each: there a batch
 # whose paths end one after the other shrinks by halves, in between its empty places are padded.
@@ -85,7 +85,7 @@ def integrate(
                 reserve(name, *record.shape[1:], dtype=task.x.dtype if record.is_floating_point() else record.dtype)
             records[name][row, which] = record.to(records[name].dtype)
 
-    takes_secants = rule is not None and rule.plan.secants
+    takes_secants = rule is not None and rule.needs.secants
     task.batch.over(total, work, POINTS_A_PAIR if takes_secants else 1)
     output = records.pop("outputs")
     if takes_secants:
@@ -110,7 +110,7 @@ def integrate(
 
 def count_evaluations(path: Path, rule: Rule | None, segments: int) -> int:
     """How many points of each path the network is run at, with so many segments."""
-    plan = Plan() if rule is None else rule.plan
+    plan = Needs() if rule is None else rule.needs
     everywhere = isinstance(path, GrownPath) or plan.at_vertices
     each = POINTS_A_PAIR if plan.secants else len(plan.between)
     return (segments + 1 if everywhere else 0 if plan.secants else 2) + segments * each
@@ -163,7 +163,7 @@ class _Walk:
     ) -> None:
         self.task, self.path, self.rule, self.pairs, self.keep = task, path, rule, pairs, keep
         self.explicand = pairs.explicand
-        plan = Plan() if rule is None else rule.plan
+        plan = Needs() if rule is None else rule.needs
         self.plan = plan if path.from_explicand else plan.reverse()  # in the order of drawing
         self.active: Tensor | None = None  # which of the n pairs are still on their way; None for all
         self.width = len(pairs)  # how many pairs the network sees at once: those on their way, and some of them twice

@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # `make catalogue` writes those of the catalogue
     from ig2._engine.integrate import Keep
     from ig2._engine.task import Task
     from ig2.groups import Grid, Groups, Superpixels, Windows
-    from ig2.methods.adversarial import AGI, BIG, LA, MFABA, AttEXplore, RestartedAGI
+    from ig2.methods.adversarial import AGI, BIG, LA, MFABA, AttEXplore
     from ig2.methods.base import Method, Result
     from ig2.methods.blur import BlurIG
     from ig2.methods.cam import ActivationMap, GradCAM, HiResCAM, LayerCAM
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # `make catalogue` writes those of the catalogue
     from ig2.methods.integrated import ExpectedIG, IntegratedGradients
     from ig2.methods.kernelshap import KernelSHAP
     from ig2.methods.lpi import LPI
-    from ig2.methods.noisegrad import FusionGrad, NoiseGrad
+    from ig2.methods.noisegrad import NoiseGrad
     from ig2.methods.occlusion import Occlusion
     from ig2.methods.path import PathMethod
     from ig2.methods.random import Random
@@ -51,9 +51,9 @@ else:  # the same names at run time, each imported when it is first used
 __all__: list[str] = [
     "AGI", "BIG", "DIG", "IDG", "IDGI", "IG2", "LA", "LPI", "MFABA", "RISE", "SAMP", "SIG", "UDIG",
     "WG", "XRAI", "ActivationMap", "AttEXplore", "BlurIG", "DeepSHAP", "ExpectedIG", "FreeIG2",
-    "FusionGrad", "GeodesicIG", "GradCAM", "GradCFE", "Gradient", "Grid", "Groups", "GuidedIG",
-    "HiResCAM", "InputXGradient", "IntegratedGradients", "Keep", "KernelSHAP", "LayerCAM", "LeftIG",
-    "Method", "NoiseGrad", "Occlusion", "PathMethod", "PathWeightedIG", "Pooled", "Random",
-    "RestartedAGI", "Result", "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "Task",
-    "Turns", "VarGrad", "Windows",
+    "GeodesicIG", "GradCAM", "GradCFE", "Gradient", "Grid", "Groups", "GuidedIG", "HiResCAM",
+    "InputXGradient", "IntegratedGradients", "Keep", "KernelSHAP", "LayerCAM", "LeftIG", "Method",
+    "NoiseGrad", "Occlusion", "PathMethod", "PathWeightedIG", "Pooled", "Random", "Result",
+    "RevealIG", "SmoothGrad", "Smoothed", "Strata", "Superpixels", "Task", "Turns", "VarGrad",
+    "Windows",
 ]  # fmt: skip

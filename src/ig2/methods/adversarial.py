@@ -11,12 +11,11 @@ from torch import Tensor
 from ig2 import rules
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count, is_number
-from ig2.errors import InputError, describe
+from ig2._utils.settings import COUNT, NOT_NEGATIVE, POSITIVE, setting
 from ig2.methods.base import Method, Result
-from ig2.methods.integrated import IntegratedGradients
+from ig2.methods.integrated import IntegratedGradients, draw_line
 from ig2.methods.path import PathMethod
-from ig2.paths import L2, Descent, Norm, Path, Sign, Straight, TowardClasses
+from ig2.paths import L2, Descent, Norm, Path, Sign, TowardClasses
 from ig2.paths.base import clamp_, per_sample
 from ig2.paths.descent import climb, draw_classes
 from ig2.references.base import References
@@ -49,10 +48,9 @@ class AGI(PathMethod):
     """Adversarial Gradient Integration as published in the paper: paths towards other classes, without references [Pan 2021].
 
     φ = mean over classes c of Σₜ ∇f_y(pₜ) ⊙ (pₜ − pₜ₊₁) on `ig2.paths.TowardClasses`, which is the paper's sum over classes
-    divided by their number. The published code restarts every step at the image and so follows no path; that variant is
-    `ig2.RestartedAGI`. It also uses classes at fixed positions of ImageNet's list, where ours are drawn by the seed. In
-    both f is the probability, and here too, also of a model whose output is the logit: that is explained by
-    `ig2.PathMethod(ig2.paths.TowardClasses())`.
+    divided by their number. The published code restarts every step at the image and so follows no path, and it uses classes at
+    fixed positions of ImageNet's list, where ours are drawn by the seed. In both f is the probability, and here too, also of
+    a model whose output is the logit: that is explained by `ig2.PathMethod(ig2.paths.TowardClasses())`.
 
     Args:
         steps: the maximum number of steps towards each class.
@@ -85,55 +83,38 @@ class BIG(IntegratedGradients):
     def __init__(
         self, steps: int = 50, attacks: tuple[Path, ...] = Boundary().attacks, rule: Rule | None = None,
     ) -> None:  # fmt: skip
-        check_count(steps, "steps")
-        path, rule = (Straight(1), rules.gauss(steps)) if rule is None else (Straight(steps), rule)
+        path, rule = draw_line(steps, rule)
         PathMethod.__init__(self, path, Boundary(attacks), rule)
 
 
 @dataclass(frozen=True, eq=False)
-class RestartedAGI(Method):
-    """AGI as implemented in the published code: every step restarts at the image, without a path or references [Pan 2021].
+class LA(Method):
+    """Local Attribution: steps proportional to each feature's value, always from the image [Zhu 2024c]; without references.
 
-    For each of `classes` other classes c: q₀ = x, qₜ₊₁ = clip(x + η·sign ∇f_c(qₜ)) until c is predicted, and φ = mean over c
-    of Σₜ ∇f_y(qₜ) ⊙ (x − qₜ₊₁), with the probability as f. It has no baseline, and its sum has no meaning. `ig2.AGI` is the
-    method of the paper.
+    For each of `classes` − 1 other classes c: q₀ = x, qₜ₊₁ = clip(x + x/s ⊙ sign ∇f_c(qₜ)), and once more down f_y itself;
+    φ = mean over these of Σₜ ∇f_y(qₜ) ⊙ (x − qₜ₊₁), with the probability as f. Every step starts at x again, so there is no
+    path and no baseline, and the sum has no meaning. The published code sums the probabilities over the batch, so that its
+    result for a sample depends on the other samples.
 
     Args:
-        steps: the maximum number of steps towards each class.
-        step_size: η, in the data space.
-        classes: the number of other classes, drawn by the call's seed; all of them if the network has fewer.
+        steps: the number of steps for each class.
+        step_size: 1/s.
+        classes: the number of classes, including the explained one; the others are drawn by the call's seed.
 
     Raises:
         InputError: if a setting is not positive, or if the network has a single output.
     """
 
-    steps: int = 15
-    step_size: float = 0.05
-    classes: int = 15
+    steps: int = setting(30, COUNT)
+    step_size: float = setting(0.1, POSITIVE)
+    classes: int = setting(20, COUNT)
     needs_classes = True
     takes_own_gradients = True
     explains_probability = True
 
-    def __post_init__(self) -> None:
-        check_count(self.steps, "steps")
-        check_count(self.classes, "classes")
-        if not (is_number(self.step_size) and self.step_size > 0):
-            raise InputError(f"step_size must be a positive number, got {describe(self.step_size)}")
-
-    def reach(self, x: Tensor) -> Tensor | float:
-        """Return how far each feature of x moves in a step."""
-        return self.step_size
-
-    def goals(self, task: Task) -> Tensor:
-        """Return the classes whose outputs are ascended for each explicand, (B, lines)."""
-        return draw_classes(task, task.target, self.classes)
-
-    def is_done(self, scores: Tensor, goal: Tensor) -> Tensor:
-        """Return which points have reached their goal, (n,), booleans."""
-        return scores.argmax(dim=1) == goal
-
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
-        goals = self.goals(task)
+        others = draw_classes(task, task.target, self.classes)[:, : self.classes - 1]
+        goals = torch.cat([others, task.target[:, None]], dim=1)
         lines = goals.shape[1]
         values = torch.zeros_like(task.x)
         task.progress.expect(len(task) * lines * self.steps)
@@ -143,56 +124,20 @@ class RestartedAGI(Method):
             row, goal = number // lines, goals.flatten()[piece.start : piece.stop]
             x, rows, target = task.x[row], task.rows[row], task.target[row]
             point, sums = x, torch.zeros_like(x)
-            going = torch.ones(len(row), dtype=torch.bool, device=x.device)
             for _ in range(self.steps):
-                scores, slope = climb(task, point, rows, goal)
+                _, slope = climb(task, point, rows, goal)
                 # ascending the explained class leads nowhere: its line descends
                 slope = torch.where(per_sample(goal == target, slope), -slope, slope)
-                going = going & ~self.is_done(scores, goal)
-                if not going.any():
-                    break
                 gradient = task.session.evaluate(point, rows, target).gradient
                 assert gradient is not None
-                point = clamp_(x + self.reach(x) * slope.sign(), task.session.model.bounds)
-                sums += gradient * (x - point) * per_sample(going, x)
+                point = clamp_(x + self.step_size * x * slope.sign(), task.session.model.bounds)
+                sums += gradient * (x - point)
             for place, value in zip(row.tolist(), sums, strict=True):
                 values[place] += value / lines  # in a fixed order: the mean does not depend on how lines were batched
             task.progress.advance(len(row) * self.steps)
 
         task.batch.over(len(task) * lines, work)
         return Result(values)
-
-
-@dataclass(frozen=True, eq=False)
-class LA(RestartedAGI):
-    """Local Attribution: steps proportional to each feature's value, always from the image [Zhu 2024c]; without references.
-
-    Like `ig2.RestartedAGI` with η = x/s and without early stopping, averaged over `classes` − 1 other classes and one descent
-    of the explained output itself, the probability too. The published code sums the probabilities over the batch, so that its
-    result for a sample depends on the other samples.
-
-    Args:
-        steps: the number of steps for each class.
-        step_size: 1/s.
-        classes: the number of classes, including the explained one.
-
-    Raises:
-        InputError: if the network has a single output.
-    """
-
-    steps: int = 30
-    step_size: float = 0.1
-    classes: int = 20
-
-    def reach(self, x: Tensor) -> Tensor | float:
-        return self.step_size * x
-
-    def goals(self, task: Task) -> Tensor:
-        others = draw_classes(task, task.target, self.classes)[:, : self.classes - 1]
-        return torch.cat([others, task.target[:, None]], dim=1)
-
-    def is_done(self, scores: Tensor, goal: Tensor) -> Tensor:
-        return torch.zeros_like(goal, dtype=torch.bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,19 +163,12 @@ class AttEXplore(Method):
         InputError: if step_size, sigma or rho is negative.
     """
 
-    steps: int = 10
-    step_size: float = 0.0063
-    copies: int = 20
-    sigma: float = 0.063
-    rho: float = 0.5
+    steps: int = setting(10, COUNT)
+    step_size: float = setting(0.0063, NOT_NEGATIVE)
+    copies: int = setting(20, COUNT)
+    sigma: float = setting(0.063, NOT_NEGATIVE)
+    rho: float = setting(0.5, NOT_NEGATIVE)
     needs_places = True  # neighbours, whose frequencies mean something
-
-    def __post_init__(self) -> None:
-        check_count(self.steps, "steps")
-        check_count(self.copies, "copies")
-        for name in ("step_size", "sigma", "rho"):
-            if not (is_number(getattr(self, name)) and getattr(self, name) >= 0):
-                raise InputError(f"{name} must not be negative, got {describe(getattr(self, name))}")
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         values = torch.zeros_like(task.x)

@@ -20,6 +20,7 @@ from ig2._engine.integrate import Keep
 from ig2._engine.memory import peak_bytes
 from ig2._engine.task import Against, Task, open_task
 from ig2._utils.progress import ProgressOption
+from ig2._utils.settings import Settings
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, ModelError, describe, format_count, warn
 from ig2.model import Model, as_model
@@ -49,7 +50,7 @@ class _MethodType(ABCMeta):
 
 
 @dataclass(frozen=True, eq=False)
-class Method(metaclass=_MethodType):
+class Method(Settings, metaclass=_MethodType):
     """Base class of attribution methods: a subclass is a frozen dataclass of its settings and implements `run`.
 
     >>> class Ones(Method):
@@ -149,25 +150,21 @@ class Method(metaclass=_MethodType):
             ModelError: if the network cannot be explained as given, or returns non-finite numbers.
             OutOfMemoryError: if not even a single point fits into memory.
         """
+        kept: dict[str, bool] = {"per_reference": per_reference, "curves": curves, "paths": paths}
+        options: dict[str, Any] = {"against": against, "seed": seed, "batch_size": batch_size, "progress": progress}
         if skip_bad:
-            return self._skip_bad(
-                *(model, x, target, references), against=against, seed=seed, batch_size=batch_size, progress=progress,
-                curves=curves, per_reference=per_reference, paths=paths, at=at,
-            )  # fmt: skip
+            return self._skip_bad(model, x, target, references, at=at, **options, **kept)
         if at is not None:
-            return self._attribute_to_layer(
-                *(model, x, target, references, at if isinstance(at, At) else At(at)), against=against, seed=seed,
-                batch_size=batch_size, progress=progress, curves=curves, per_reference=per_reference, paths=paths,
-            )  # fmt: skip
-        if (curves or paths or per_reference) and not self.follows_paths:
+            layer = at if isinstance(at, At) else At(at)
+            return self._attribute_to_layer(model, x, target, references, layer, options, kept)
+        if any(kept.values()) and not self.follows_paths:
             raise InputError(f"{type(self).__name__} follows no path: curves, per_reference and paths are for path methods")
-        keep = Keep(per_reference=per_reference, curves=curves, paths=paths)
         strategy = self._choose_references(references)
         began, model = time.perf_counter(), self._read(model)
-        with self._open(model, x, target, against=against, seed=seed, batch_size=batch_size, progress=progress) as task:
+        with self._open(model, x, target, **options) as task:
             session, inputs, output = task.session, task.session.inputs, task.output
             before = peak_bytes(session.device)
-            result = self.run_checked(task, strategy, keep)
+            result = self.run_checked(task, strategy, Keep(**kept))
             peak = peak_bytes(session.device)
         return Attribution(
             **{"output": output, **result.unpack(inputs.unpack)},
@@ -213,22 +210,18 @@ class Method(metaclass=_MethodType):
         target: Any,
         references: Any,
         at: At,
-        *,
-        against: Any,
-        seed: int,
-        batch_size: Any,
-        **options: Any,
+        options: Mapping[str, Any],
+        kept: Mapping[str, Any],
     ) -> Attribution:
         """Explain the network from a layer on, with the layer's activations at x and at the references as inputs."""
         began, model = time.perf_counter(), as_model(model)
         upper = cut(model, at.layer)
         samples: Any = None
         strategy = self._choose_references(references)
-        call_options = {"against": against, "seed": seed, "batch_size": batch_size}
         # without gradients with respect to the input, which may be token ids with the layer as their embedding
         with open_task(
             *(model, x, target),
-            **call_options,
+            **{**options, "progress": False},
             label="activations",
             needs_gradient=False,
             within_bounds=True,
@@ -256,7 +249,7 @@ class Method(metaclass=_MethodType):
                 far = read(drawn.flatten(0, 1).to(task.x), rows.repeat_interleave(count))
                 samples = {ACTIVATION: far.reshape(len(task), count, *far.shape[1:])}
                 samples = samples if weights is None else Weighted(samples, weights.cpu())
-        attribution = self(upper, join_inputs(at.hold(activation), x), target, samples, **call_options, **options)
+        attribution = self(upper, join_inputs(at.hold(activation), x), target, samples, **options, **kept)
         name = layer.name if layer.side == "output" else f"{layer.name}:input"
         where = {"at": name} if at.index is None else {"at": name, "index": repr(at.index)}
         settings = {"references": summary(strategy), "model": repr(model), **where}

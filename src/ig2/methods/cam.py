@@ -14,6 +14,7 @@ from ig2._engine.finding import NAME_PLACES
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
 from ig2._utils.patches import arrange_tokens
+from ig2._utils.settings import instance_of, setting
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
 from ig2.references.base import References
@@ -40,15 +41,11 @@ class ActivationMap(Method):
             patches, without leading tokens such as the class token.
     """
 
-    layer: str | nn.Module | None = None
+    layer: str | nn.Module | None = setting(None, instance_of((str, nn.Module), "a module or its name"))
     relu: bool = True
     arrange: Callable[[Tensor], Tensor] | None = None
     needs_places = True
     takes_own_gradients = True
-
-    def __post_init__(self) -> None:
-        if not (self.layer is None or isinstance(self.layer, (str, nn.Module))):
-            raise InputError(f"layer must be a module, its name, or None, got {describe(self.layer)}")
 
     @abstractmethod
     def weigh(self, gradient: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 
@@ -15,8 +14,10 @@ from ig2._engine.task import Task
 from ig2._utils.checks import check_count, is_number
 from ig2.errors import InputError, describe
 from ig2.methods.base import Result
+from ig2.methods.integrated import draw_line
 from ig2.methods.path import PathMethod
 from ig2.paths import Adaptive, Straight
+from ig2.paths.base import per_sample
 from ig2.paths.straight import outputs_on_lines
 from ig2.references.base import References
 from ig2.references.constant import Zeros
@@ -33,7 +34,7 @@ class IDGI(PathMethod):
         steps: the number of segments of the line.
     """
 
-    default_references: ClassVar[References | None] = Zeros()
+    default_references = Zeros()
 
     def __init__(self, steps: int = 50) -> None:
         super().__init__(Straight(steps), None, rules.direct)
@@ -50,7 +51,7 @@ class IDG(PathMethod):
         steps: the number of gradients, and the number of outputs used to place them.
     """
 
-    default_references: ClassVar[References | None] = Zeros()
+    default_references = Zeros()
 
     def __init__(self, steps: int = 50) -> None:
         super().__init__(Adaptive(steps), None, rules.decision)
@@ -78,17 +79,16 @@ class LeftIG(PathMethod):
         InputError: if share is not in (0, 1].
     """
 
-    default_references: ClassVar[References | None] = Zeros()
+    default_references = Zeros()
     steps: int = 50
     share: float = 0.9
 
     def __init__(self, steps: int = 50, share: float = 0.9, rule: Rule | None = None) -> None:
-        check_count(steps, "steps")
         if not (is_number(share) and 0 < share <= 1):
             raise InputError(f"share must be in (0, 1], got {describe(share)}")
         object.__setattr__(self, "share", share)
         object.__setattr__(self, "steps", steps)
-        path, rule = (Straight(1), rules.gauss(steps)) if rule is None else (Straight(steps), rule)
+        path, rule = draw_line(steps, rule)
         super().__init__(path, None, rule)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
@@ -99,7 +99,7 @@ class LeftIG(PathMethod):
         cut = torch.where(is_past.any(dim=2), is_past.int().argmax(dim=2) / self.steps, 1.0).to(task.x)
         results = []
         for reference, place in zip(samples.unbind(dim=1), cut.unbind(dim=1), strict=True):
-            start = torch.lerp(reference.to(task.x), task.x, place.reshape(-1, *[1] * (task.x.ndim - 1)))
+            start = torch.lerp(reference.to(task.x), task.x, per_sample(place, task.x))
             results.append(integrate(replace(task, x=start, graph=None), self.path, self.rule, reference[:, None], keep))
         values, spread = average_references(torch.stack([result.values for result in results], dim=1), weights)
         return Result(values, spread=spread, **Result.join_references(results) | {"weights": weights})
@@ -121,7 +121,7 @@ class PathWeightedIG(PathMethod):
     tensor([[3., 1.]])
     """
 
-    default_references: ClassVar[References | None] = Zeros()
+    default_references = Zeros()
 
     def __init__(self, weight: Callable[[float], float], steps: int = 50) -> None:
         check_count(steps, "steps")

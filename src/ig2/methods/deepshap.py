@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import Tensor
-
 from ig2 import rules
 from ig2.methods.path import PathMethod
 from ig2.paths.straight import Straight
-from ig2.rules import Plan, Rule, Segments
 
 
 class DeepSHAP(PathMethod):
@@ -27,21 +21,7 @@ class DeepSHAP(PathMethod):
     tensor([[ 3., -1.]])
     """
 
-    multiplies: ClassVar[bool] = True  # by x − reference; False returns the multipliers Δf/Δx, which are not contributions
     takes_own_gradients = True  # two passes per pair are not worth a faster copy
 
     def __init__(self) -> None:
-        super().__init__(Straight(1), None, rules.secant if self.multiplies else _Multipliers("multipliers"))
-
-
-@dataclass(frozen=True, repr=False)
-class _Multipliers(Rule):
-    """The rule that returns the multipliers of the secant rule."""
-
-    @property
-    def plan(self) -> Plan:
-        return Plan(secants=True)
-
-    def terms(self, segments: Segments) -> tuple[Tensor, ...]:
-        assert segments.average is not None
-        return (segments.average,)
+        super().__init__(Straight(1), None, rules.secant)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from ig2 import rules
 from ig2.methods.path import PathMethod
 from ig2.paths import Geodesic
-from ig2.references.base import References
 from ig2.references.constant import Zeros
 from ig2.rules import Rule
 
@@ -25,7 +22,7 @@ class GeodesicIG(PathMethod):
         rule: the rule that turns gradients on each segment into attributions.
     """
 
-    default_references: ClassVar[References | None] = Zeros()
+    default_references = Zeros()
 
     def __init__(self, pool: Tensor, neighbours: int = 5, rule: Rule = rules.gauss(5)) -> None:
         super().__init__(Geodesic(pool, neighbours), None, rule)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from ig2 import rules
 from ig2.methods.path import PathMethod
 from ig2.paths import Guided
-from ig2.references.base import References
 from ig2.references.constant import Zeros
 from ig2.rules import Rule
 
@@ -18,7 +15,7 @@ class GuidedIG(PathMethod):
     The arguments are those of `ig2.paths.Guided`; the default rule is the published sum.
     """
 
-    default_references: ClassVar[References | None] = Zeros()
+    default_references = Zeros()
 
     def __init__(self, steps: int = 200, fraction: float = 0.25, max_dist: float = 0.02, rule: Rule = rules.right) -> None:
         super().__init__(Guided(steps, fraction, max_dist), None, rule)

@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError
-from ig2.groups import Grid as Grid
-from ig2.groups import Groups as Groups
-from ig2.groups import Superpixels as Superpixels
-from ig2.groups import check_groups, number_groups
+from ig2.groups import GROUPS, Groups, number_groups
 from ig2.methods.base import Method, Result
 from ig2.methods.masking import run_masked
 from ig2.references.base import References, draw_references
@@ -55,16 +51,11 @@ class KernelSHAP(Method):
     tensor([[3., 3., 4.]])
     """
 
-    groups: Groups | Tensor | None = None
-    samples: int | None = None
-    default_references: ClassVar[References | None] = Zeros()
-    takes_weights: ClassVar[bool] = False
-    needs_gradient: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if self.samples is not None:
-            check_count(self.samples, "samples")
-        check_groups(self.groups)
+    groups: Groups | Tensor | None = setting(None, GROUPS)
+    samples: int | None = setting(None, COUNT)
+    default_references = Zeros()
+    takes_weights = False
+    needs_gradient = False
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         backgrounds = draw_references(self.require_references(references), task)

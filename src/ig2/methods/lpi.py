@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ig2.methods.integrated import ExpectedIG
+from ig2.methods.integrated import ExpectedIG, draw_line
+from ig2.methods.path import PathMethod
 from ig2.references.weighted import LocalClusters
 from ig2.rules import Rule
 
@@ -25,5 +26,5 @@ class LPI(ExpectedIG):
     """
 
     def __init__(self, pool: Any, clusters: int = 9, count: int = 10, steps: int = 50, rule: Rule | None = None) -> None:
-        super().__init__(steps, rule)
-        object.__setattr__(self, "references", LocalClusters(pool, clusters, count))
+        path, rule = draw_line(steps, rule)
+        PathMethod.__init__(self, path, LocalClusters(pool, clusters, count), rule)

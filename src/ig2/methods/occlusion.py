@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,8 +12,9 @@ from torch import Tensor
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
 from ig2._utils.checks import is_count
-from ig2.errors import InputError, describe
-from ig2.groups import Groups, Windows, check_groups, count_groups, find_time, number_groups
+from ig2._utils.settings import Accepted, setting
+from ig2.errors import InputError
+from ig2.groups import GROUPS, Groups, Windows, count_groups, find_time, number_groups
 from ig2.methods.base import Method, Result
 from ig2.methods.masking import run_masked, split_masks
 from ig2.paths.blur import check_images
@@ -22,6 +22,10 @@ from ig2.references.base import References, draw_references
 from ig2.references.constant import Zeros
 
 Size = int | tuple[int, ...]
+SIZE = Accepted(
+    lambda size: is_count(size) or (isinstance(size, tuple) and size != () and all(map(is_count, size))),
+    "a positive integer, or one for each axis",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,19 +53,15 @@ class Occlusion(Method):
     tensor([[3., 3., 2.]])
     """
 
-    window: Size | None = None
-    stride: Size | None = None
-    groups: Groups | Tensor | None = None
-    default_references: ClassVar[References | None] = Zeros()
-    takes_weights: ClassVar[bool] = False
-    needs_gradient: ClassVar[bool] = False
+    window: Size | None = setting(None, SIZE)
+    stride: Size | None = setting(None, SIZE)
+    groups: Groups | Tensor | None = setting(None, GROUPS)
+    default_references = Zeros()
+    takes_weights = False
+    needs_gradient = False
 
     def __post_init__(self) -> None:
-        check_groups(self.groups)
-        for name, size in (("window", self.window), ("stride", self.stride)):
-            sizes = (1,) if size is None else size if isinstance(size, tuple) else (size,)
-            if not sizes or not all(map(is_count, sizes)):
-                raise InputError(f"{name} must be a positive integer, or one for each axis, got {describe(size)}")
+        super().__post_init__()
         if self.groups is not None and (self.window, self.stride) != (None, None):
             raise InputError("groups do not slide: omit window and stride, or groups")
 

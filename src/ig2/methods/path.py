@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+import timeit
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from ig2 import rules
 from ig2._engine.integrate import Keep, count_evaluations, integrate
 from ig2._engine.session import OfOutputs
 from ig2._engine.task import Against, Task
+from ig2._utils.settings import instance_of, required
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
 from ig2.model import Model
@@ -42,14 +44,13 @@ class PathMethod(Method):
         InputError: if an argument is not a path, references or a rule.
     """
 
-    path: Path
+    path: Path = required(instance_of(Path, "one of ig2.paths, for example Straight()"))
     references: Any = None
     rule: Rule | None = rules.left
-    follows_paths: ClassVar[bool] = True
+    follows_paths = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.path, Path):
-            raise InputError(f"path must be one of ig2.paths, for example Straight(), got {describe(self.path)}")
+        super().__post_init__()
         if self.rule is not None and not isinstance(self.rule, Rule):
             raise InputError(f"rule must be one of ig2.rules, {_example(self.rule)}, got {describe(self.rule)}")
         if self.references is not None:
@@ -112,8 +113,9 @@ class PathMethod(Method):
                 gradient=self.rule is not None, distance=distance, reference=reference,
             )  # fmt: skip
             ask()
-            # the fastest: a single one was up to four times too slow while other programs ran
-            fastest = min(_time(lambda: float(ask().output.sum())) for _ in range(TIMED))  # float() waits for the GPU
+            # the fastest: a single one was up to four times too slow while other programs ran; float() waits for the GPU
+            clock, run = time.perf_counter, lambda: float(ask().output.sum())
+            fastest = min(timeit.repeat(run, timer=clock, number=1, repeat=TIMED))
             seconds = fastest * count_evaluations(self.path, self.rule, self.path.count_segments(task)) * count / at_once
             return Cost(seconds, at_once, at_once * task.session.bytes_per_point, True)
 
@@ -129,12 +131,6 @@ class PathMethod(Method):
         keep = replace(keep, baselines=self.path.ends_in_counterfactual)
         samples, weights = self._samples(task, references)
         return integrate(task, self.path, self.rule, samples, keep, weights)
-
-
-def _time(run: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
 
 
 def _example(rule: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,8 +10,7 @@ from torch.nn import functional
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count, is_number
-from ig2.errors import InputError, describe
+from ig2._utils.settings import COUNT, INSIDE, setting
 from ig2.methods.base import Method, Result
 from ig2.methods.masking import run_masked, split_masks
 from ig2.paths.blur import check_images
@@ -44,20 +42,14 @@ class RISE(Method):
     tensor(0)
     """
 
-    masks: int = 4000
-    cells: int = 7
-    probability: float = 0.5
+    masks: int = setting(4000, COUNT)
+    cells: int = setting(7, COUNT)
+    probability: float = setting(0.5, INSIDE)
     centred: bool = False
-    default_references: ClassVar[References | None] = Zeros()
-    takes_weights: ClassVar[bool] = False
-    needs_gradient: ClassVar[bool] = False
-    needs_places: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_count(self.masks, "masks")
-        check_count(self.cells, "cells")
-        if not (is_number(self.probability) and 0 < self.probability < 1):
-            raise InputError(f"probability must lie between 0 and 1, got {describe(self.probability)}")
+    default_references = Zeros()
+    takes_weights = False
+    needs_gradient = False
+    needs_places = True
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         check_images(task.x, "RISE (other samples are for ig2.Occlusion or ig2.KernelSHAP)")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from ig2 import rules
 from ig2.methods.path import PathMethod
 from ig2.paths import Greedy
-from ig2.references.base import References
 from ig2.references.constant import Zeros
 from ig2.rules import Rule
 
@@ -23,7 +20,7 @@ class SAMP(PathMethod):
         rule: the rule that turns gradients on the path into attributions.
     """
 
-    default_references: ClassVar[References | None] = Zeros()
+    default_references = Zeros()
 
     def __init__(self, steps: int = 100, momentum: float = 0.5, rule: Rule = rules.left) -> None:
         super().__init__(Greedy(steps, momentum), None, rule)

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count, is_number
-from ig2.errors import InputError, describe
+from ig2._utils.settings import COUNT, POSITIVE, setting
 from ig2.methods.average import Average, Statistic
 from ig2.methods.base import Result
 from ig2.methods.wrapper import Wrapper
@@ -29,26 +28,15 @@ def open_generator(task: Task, number: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seeds[number])
 
 
-def check_deviation(sigma: object, name: str = "sigma") -> None:
-    """Raise an `InputError` unless the standard deviation of noise is positive."""
-    if not (is_number(sigma) and sigma > 0):  # type: ignore[operator]
-        raise InputError(f"{name} must be a positive number, got {describe(sigma)}")
-
-
 @dataclass(frozen=True, eq=False)
 class NoisedCopies(Wrapper):
     """Base class of statistics of a method over copies of the explicand with Gaussian noise; subclasses set `statistic`."""
 
-    samples: int = 20
-    sigma: float = 0.15
+    samples: int = setting(20, COUNT)
+    sigma: float = setting(0.15, POSITIVE)
     relative: bool = True
 
     statistic: ClassVar[Statistic] = "mean"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(self.samples, "samples")
-        check_deviation(self.sigma)
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         shape = (self.samples, *task.x.shape[1:])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from ig2 import rules
 from ig2._engine.integrate import Keep, integrate
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError
-from ig2.groups import Grid, Groups, check_groups, count_groups, number_groups
+from ig2.groups import GROUPS, Grid, Groups, count_groups, number_groups
 from ig2.methods.base import Method, Result
 from ig2.methods.path import PathMethod
 from ig2.model import Model
@@ -61,17 +61,15 @@ class Turns(Method):
     tensor([[3., 3., 1.]])
     """
 
-    turns: int = 20
-    orders: int = 20
-    groups: Groups | Tensor | None = field(default=None)
-    default_references: ClassVar[References | None] = Zeros()
+    turns: int = setting(20, COUNT)
+    orders: int = setting(20, COUNT)
+    groups: Groups | Tensor | None = setting(None, GROUPS)
+    default_references = Zeros()
 
     def __post_init__(self) -> None:
-        check_count(self.turns, "turns")
-        check_count(self.orders, "orders")
+        super().__post_init__()
         if self.orders % 2:
             raise InputError(f"orders come in pairs, one the reverse of the other: got {self.orders}, give {self.orders + 1}")
-        check_groups(self.groups)
 
     @property
     def complete(self) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ig2._engine.integrate import Keep
 from ig2._engine.moments import average_references
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError, describe
 from ig2.methods.base import Result
 from ig2.methods.path import PathMethod
@@ -35,12 +35,11 @@ class WG(Wrapper):
         InputError: if method is not a path method with references.
     """
 
-    shares: int = 10
+    shares: int = setting(10, COUNT)
     complete = of_wrapped("complete")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(self.shares, "shares")
         if not (isinstance(self.method, PathMethod) and self.method.takes_references):
             raise InputError(f"WG weighs the references of a path method such as ig2.ExpectedIG(), got {describe(self.method)}")
 

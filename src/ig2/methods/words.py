@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -55,7 +54,7 @@ class UDIG(PathMethod):
         rule: the rule that turns gradients on the path into attributions.
     """
 
-    default_references: ClassVar[References | None] = Zeros()
+    default_references = Zeros()
 
     def __init__(self, embeddings: Tensor, steps: int = 30, neighbours: int = 30, rule: Rule = rules.left) -> None:
         super().__init__(UniformWords(embeddings, steps, neighbours), None, rule)
@@ -74,7 +73,7 @@ class DIG(PathMethod):
         rule: the rule that turns gradients on the path into attributions.
     """
 
-    default_references: ClassVar[References | None] = Zeros()
+    default_references = Zeros()
 
     def __init__(self, embeddings: Tensor, steps: int = 30, neighbours: int = 500, rule: Rule = rules.right) -> None:
         super().__init__(NeighbouringWords(embeddings, steps, neighbours), None, rule)

@@ -28,6 +28,7 @@ class Wrapper(Method):
     method: Method
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.method, Method):
             raise InputError(
                 f"{type(self).__name__} goes around a method, for example {type(self).__name__}(ig2.IG2()), got "

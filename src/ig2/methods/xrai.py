@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ig2 import rules
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
+from ig2._utils.settings import COUNT, NOT_NEGATIVE, setting
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods.base import Method, Result
 from ig2.methods.path import PathMethod
@@ -54,19 +55,16 @@ class XRAI(Wrapper):
 
     method: Method = PathMethod(Straight(1), Union(Zeros(), White()), rules.gauss(50))
     scales: tuple[float, ...] = (50, 100, 150, 250, 500, 1200)
-    sigma: float = 0.8
-    min_size: int = 150
-    dilate: int = 5
-    min_new: int = 50
-    needs_places: ClassVar[bool] = True
+    sigma: float = setting(0.8, NOT_NEGATIVE)
+    min_size: int = setting(150, COUNT)
+    dilate: int = setting(5, NOT_NEGATIVE)
+    min_new: int = setting(50, COUNT)
+    needs_places = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.scales or not all(scale > 0 for scale in self.scales):
             raise InputError(f"scales must be positive numbers, got {describe(self.scales)}")
-        for name, low in (("sigma", 0), ("min_size", 1), ("dilate", 0), ("min_new", 1)):
-            if not getattr(self, name) >= low:
-                raise InputError(f"{name} must be at least {low}, got {describe(getattr(self, name))}")
 
     def run(self, task: Task, references: References | None, keep: Keep) -> Result:
         check_images(task.x, "XRAI")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,12 +13,13 @@ from ig2._engine.inputs import Inputs
 from ig2._engine.integrate import Keep
 from ig2._engine.task import Task
 from ig2._engine.task import scores as scores_of
-from ig2._utils.checks import check_count, is_number, require
+from ig2._utils.checks import require
+from ig2._utils.settings import COUNT, NOT_NEGATIVE, setting
 from ig2.attribution import Attribution
 from ig2.errors import InputError, ModelError, describe
 from ig2.methods.gradient import Gradient
-from ig2.metrics.base import Better, Case, Metric, Scores
-from ig2.metrics.reattribution import MethodLike, attribute_again, check_method, check_reproduces, rebuild_x
+from ig2.metrics.base import Case, Metric, Scores
+from ig2.metrics.reattribution import Reattribution, rebuild_x
 from ig2.model import Model, wrap
 from ig2.references.base import Given, as_references, draw_references
 from ig2.references.constant import Zeros
@@ -62,9 +63,9 @@ class Completeness(Metric):
     """
 
     baseline: Any = None
-    name: ClassVar[str] = "completeness"
-    better: ClassVar[Better] = "lower"
-    runs_once: ClassVar[bool] = True
+    name = "completeness"
+    better = "lower"
+    runs_once = True
 
     @property
     def runs_model(self) -> bool:  # type: ignore[override]
@@ -116,16 +117,13 @@ class Dummy(Metric):
     """
 
     data: Any = None
-    draws: int = 8
-    tolerance: float = 1e-5
-    name: ClassVar[str] = "dummy"
-    better: ClassVar[Better] = "lower"
-    truth: ClassVar[str | None] = "booleans in a sample's shape, or (B, ...): True for the features that do not matter"
-    truth_optional: ClassVar[bool] = True
-    needs_gradient: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _check_search(self.draws, self.tolerance)
+    draws: int = setting(8, COUNT)
+    tolerance: float = setting(1e-5, NOT_NEGATIVE)
+    name = "dummy"
+    better = "lower"
+    truth = "booleans in a sample's shape, or (B, ...): True for the features that do not matter"
+    truth_optional = True
+    needs_gradient = True
 
     def run(self, case: Case) -> Scores:
         dummy = self._find(case.task) if case.truth is None else _read_mask(case.truth, case.task.session.inputs)
@@ -197,13 +195,13 @@ class Symmetry(Metric):
     """
 
     pairs: Sequence[tuple[Index, Index]]
-    draws: int = 8
-    tolerance: float = 1e-5
-    name: ClassVar[str] = "symmetry"
-    better: ClassVar[Better] = "lower"
+    draws: int = setting(8, COUNT)
+    tolerance: float = setting(1e-5, NOT_NEGATIVE)
+    name = "symmetry"
+    better = "lower"
 
     def __post_init__(self) -> None:
-        _check_search(self.draws, self.tolerance)
+        super().__post_init__()
         valid = isinstance(self.pairs, (list, tuple)) and len(self.pairs) > 0
         valid = valid and all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in self.pairs)
         require(valid, "pairs", self.pairs, "a list of pairs of features, for example [(0, 3)]")
@@ -242,7 +240,7 @@ class Symmetry(Metric):
 
 
 @dataclass(frozen=True, eq=False)
-class ImplementationInvariance(Metric):
+class ImplementationInvariance(Reattribution):
     """The relative change ‖φ − φ′‖ / max(‖φ‖, ‖φ′‖), where φ′ explains another network that computes the same function
     [Sundararajan 2017].
 
@@ -262,23 +260,19 @@ class ImplementationInvariance(Metric):
         InputError: if the twin computes another function, or the method does not reproduce the attribution.
     """
 
-    method: MethodLike
-    twin: Any
+    twin: Any  # type: ignore[misc]  # `method` has no default either
     references: Any = None
-    name: ClassVar[str] = "implementation invariance"
-    better: ClassVar[Better] = "lower"
-
-    def __post_init__(self) -> None:
-        check_method(self.method)
+    name = "implementation invariance"
+    better = "lower"
 
     def run(self, case: Case) -> Scores:
         model, twin = case.model, self.twin
         if not isinstance(twin, Model):
             twin = wrap(twin, output=model.output, bounds=model.bounds, preprocess=model.preprocess)  # type: ignore[arg-type]
         self._check_twin(model, twin, case.task)
-        check_reproduces(self.method, self.references, case)
+        self.check_reproduces(case)
         values = case.values.flatten(1)
-        others = attribute_again(self.method, self.references, twin, case).flatten(1)
+        others = self.attribute_again(twin, case).flatten(1)
         norm = torch.maximum(values.norm(dim=1), others.norm(dim=1))
         return Scores(torch.where(norm > 0, (values - others).norm(dim=1) / norm, 0.0))
 
@@ -298,11 +292,6 @@ class ImplementationInvariance(Metric):
                     f"the twin computes another function: {share:.0%} of the way from explicand {row} to its reference class "
                     f"{label} gets {float(theirs[row, label]):.6g}, the model {float(ours[row, label]):.6g}"
                 )
-
-
-def _check_search(draws: int, tolerance: float) -> None:
-    check_count(draws, "draws")
-    require(is_number(tolerance) and tolerance >= 0, "tolerance", tolerance, "a number, 0 or more")
 
 
 def _read_mask(truth: Any, inputs: Inputs) -> Tensor:

@@ -18,6 +18,7 @@ from ig2._engine.memory import explain_memory_errors
 from ig2._engine.task import Against, Task, open_task
 from ig2._utils.checks import check_seed
 from ig2._utils.progress import ProgressOption
+from ig2._utils.settings import Settings
 from ig2.attribution import Attribution
 from ig2.errors import InputError, ModelError, describe, warn
 from ig2.methods.base import summary
@@ -137,7 +138,7 @@ class Case:
 
 
 @dataclass(frozen=True, eq=False)
-class Metric(ABC):
+class Metric(Settings, ABC):
     """Base class of metrics, which score attributions. Subclasses are frozen dataclasses of settings and implement `run`."""
 
     name: ClassVar[str]

@@ -12,15 +12,14 @@ from torch import Tensor
 from ig2._engine.inputs import check_numeric
 from ig2._utils.checks import is_number, require
 from ig2._utils.progress import Progress
+from ig2._utils.settings import Settings, instance_of
 from ig2.errors import InputError, ModelError, describe
 
 # How many numbers of drawn samples are held at once.
 MOST_NUMBERS = 1 << 23
-# Rows that get noise of their own together: of their draws, one in so many is kept.
-ROWS_AT_ONCE = 64
 
 
-class Conditional(ABC):
+class Conditional(Settings, ABC):
     """Base class of distributions of tabular samples (d,) given some of their features. Subclasses implement `draw`."""
 
     @abstractmethod
@@ -37,6 +36,11 @@ class Conditional(ABC):
         Returns:
             Samples (n, count, d).
         """
+
+
+CONDITIONAL = instance_of(
+    Conditional, "what features left out may be: Gaussian(...), Mixture(...), Marginal(data) or ConstantFill(value)"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,12 +92,6 @@ class ConstantFill(Conditional):
 def _check_width(x: Tensor, width: int, what: str) -> None:
     if x.shape[1] != width:
         raise InputError(f"x has {x.shape[1]} features and {what} {width}: they must be the same features")
-
-
-def check_conditional(conditional: object) -> None:
-    """Raise an `InputError` unless the value is a `Conditional`; the message lists those available."""
-    expected = "what features left out may be: Gaussian(...), Mixture(...), Marginal(data) or ConstantFill(value)"
-    require(isinstance(conditional, Conditional), "conditional", conditional, expected)
 
 
 def check_tabular(x: Tensor, name: str) -> None:
@@ -152,13 +150,3 @@ def average_outputs(
         if progress is not None:
             progress.advance(len(points) * draws)
     return torch.cat(means).view(len(x), choices)
-
-
-def replace_unknown(x: Tensor, known: Tensor, conditional: Conditional, generator: torch.Generator) -> Tensor:
-    """Replace the unknown features of each row (n, d) by one draw, with noise of its own; known features keep their values."""
-    pieces = []
-    for rows, mask in zip(torch.split(x, ROWS_AT_ONCE), torch.split(known, ROWS_AT_ONCE), strict=True):
-        # a distribution gives all rows the same noise, so each row takes another of as many draws as there are rows
-        index = torch.arange(len(rows), device=x.device)
-        pieces.append(conditional.draw(rows, mask, len(rows), generator)[index, index].to(x))
-    return torch.cat(pieces)

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2._utils.checks import check_choice, check_count, require
+from ig2._utils.checks import is_count
+from ig2._utils.settings import COUNT, Accepted, one_of, setting
 from ig2.errors import InputError, describe
-from ig2.groups import Groups, Windows, check_groups
+from ig2.groups import Groups, Windows
 from ig2.methods.masking import run_masked, take_class
-from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.correlation import order_features
 from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign
 from ig2.model import OUTPUTS, Model, OutputName
@@ -26,6 +27,7 @@ from ig2.references.signals import Interpolated, TimeMean, TimeNoise
 Background = Literal["black", "white", "mean", "blurred", "interpolated", "noise"]
 Measure = Literal["accuracy", "output"]
 OutputOption = Literal["auto", "model"] | OutputName
+TWO_OR_MORE = Accepted(lambda value: is_count(value) and value > 1, "an integer of at least 2")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,14 +58,11 @@ class PerturbationCurve(Metric):
     """
 
     background: Background | Any = "black"
-    thresholds: int = 50
+    thresholds: int = setting(50, COUNT)
     features: FeatureOption | Groups | Tensor = "auto"
     sign: Sign = "keep"
     output: OutputOption = "auto"
     adds: ClassVar[bool]  # whether the explicand's features come into the background, or it into the explicand
-
-    def __post_init__(self) -> None:
-        check_count(self.thresholds, "thresholds")
 
     def adapt_model(self, model: Model) -> Model:
         return select_output(model, self.output)
@@ -120,8 +119,8 @@ class Insertion(PerturbationCurve):
     tensor([[0., 3., 4.]])
     """
 
-    name: ClassVar[str] = "SIC AUC-ADD"
-    better: ClassVar[Better] = "higher"
+    name = "SIC AUC-ADD"
+    better = "higher"
     adds: ClassVar[bool] = True
 
 
@@ -132,8 +131,8 @@ class Deletion(PerturbationCurve):
     The arguments are those of `PerturbationCurve`.
     """
 
-    name: ClassVar[str] = "SIC AUC-DEL"
-    better: ClassVar[Better] = "lower"
+    name = "SIC AUC-DEL"
+    better = "lower"
     adds: ClassVar[bool] = False
 
 
@@ -164,16 +163,11 @@ class DiffID(PerturbationCurve):
     """
 
     background: Background | Any = "mean"
-    thresholds: int = 10
-    measure: Measure = "accuracy"
-    name: ClassVar[str] = "DiffID"
-    better: ClassVar[Better] = "higher"
+    thresholds: int = setting(10, TWO_OR_MORE)
+    measure: Measure = setting("accuracy", one_of(Measure))
+    name = "DiffID"
+    better = "higher"
     adds: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.thresholds > 1, "thresholds", self.thresholds, "at least 2, so that there is a share between none and all")
-        check_choice(self.measure, Measure, "measure")
 
     def adapt_model(self, model: Model) -> Model:
         return model if self.measure == "accuracy" else super().adapt_model(model)
@@ -228,7 +222,6 @@ def _rank(values: Tensor, generator: torch.Generator) -> Tensor:
 def find_features(option: FeatureOption | Groups | Tensor, task: Task) -> Features:
     """Return the features of a task's samples, from the name of an option or from groups."""
     if isinstance(option, (Groups, Tensor)):
-        check_groups(option)
         return Features.grouped(option, task)
     return Features.of(option, task.x.shape[1:])
 

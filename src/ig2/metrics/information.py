@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count, is_number, require
+from ig2._utils.checks import is_number, require
+from ig2._utils.settings import BELOW_ONE, COUNT, NUMBER, one_of, setting
 from ig2.errors import InputError, ModelError, import_extra
-from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.curves import select_output
 from ig2.metrics.features import Features, Sign, apply_sign
 from ig2.model import Model
@@ -30,6 +31,7 @@ COMPRESSIONS: dict[str, dict[str, Any]] = {
     "webp": {"format": "webp", "lossless": True, "quality": 100},
     "png": {"format": "png", "optimize": True},
 }
+Compression = Literal["webp", "png"]
 Images = NDArray[np.uint8]  # (..., H, W, C), 8 bits a channel
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]  # of pixels, (H, W)
@@ -60,21 +62,18 @@ class InformationCurve(Metric):
 
     shares: Sequence[float] = SHARES
     sign: Sign = "keep"
-    known: float = 0.01
-    least: float = 0.8
+    known: float = setting(0.01, BELOW_ONE)
+    least: float = setting(0.8, NUMBER)
     monotone: bool = True
-    points: int = 1000
-    compression: Literal["webp", "png"] = "webp"
-    better: ClassVar[Better] = "higher"
+    points: int = setting(1000, COUNT)
+    compression: Compression = setting("webp", one_of(Compression))
+    better = "higher"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         numbers = isinstance(self.shares, (tuple, list)) and len(self.shares) > 0 and all(map(is_number, self.shares))
         increase = numbers and all(low < high for low, high in itertools.pairwise([0.0, *self.shares, 1.0]))
         require(increase, "shares", self.shares, "numbers that increase, between 0 and 1")
-        require(is_number(self.known) and 0 <= self.known < 1, "known", self.known, "a share of the pixels, from 0 to below 1")
-        require(is_number(self.least), "least", self.least, "a number")
-        check_count(self.points, "points")
-        require(self.compression in COMPRESSIONS, "compression", self.compression, "'webp' or 'png'")
 
     @abstractmethod
     def measure(self, scores: Tensor, target: Tensor, model: Model) -> Tensor:
@@ -167,7 +166,7 @@ class SIC(InformationCurve):
     The arguments are those of `InformationCurve`.
     """
 
-    name: ClassVar[str] = "SIC"
+    name = "SIC"
 
     def measure(self, scores: Tensor, target: Tensor, model: Model) -> Tensor:
         return scores.gather(1, target[:, None])[:, 0]
@@ -181,7 +180,7 @@ class AIC(InformationCurve):
     `InformationCurve`.
     """
 
-    name: ClassVar[str] = "AIC"
+    name = "AIC"
 
     def measure(self, scores: Tensor, target: Tensor, model: Model) -> Tensor:
         chosen = scores.gather(1, target[:, None])[:, 0]

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ig2._utils.checks import require
+from ig2._utils.checks import is_count
+from ig2._utils.settings import Accepted, setting
 from ig2.errors import InputError, describe
-from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.correlation import midranks
 from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign
 
@@ -31,9 +32,9 @@ class Localisation(Metric):
 
     features: FeatureOption = "auto"
     sign: Sign = "positive"
-    better: ClassVar[Better] = "higher"
-    runs_model: ClassVar[bool] = False
-    truth: ClassVar[str | None] = "the mask: 1 on what matters, 0 elsewhere, −1 on what does not count; one entry a feature"
+    better = "higher"
+    runs_model = False
+    truth = "the mask: 1 on what matters, 0 elsewhere, −1 on what does not count; one entry a feature"
     undefined_because: ClassVar[str] = ""  # why a score may be NaN although the mask would allow it
 
     @abstractmethod
@@ -95,7 +96,7 @@ class GTAUC(Localisation):
     tensor([0.6250])
     """
 
-    name: ClassVar[str] = "GT-AUC"
+    name = "GT-AUC"
 
     def score(self, values: Tensor, mask: Tensor, counted: Tensor, features: Features) -> Tensor:
         # above all others, what does not count moves no rank of what does
@@ -118,7 +119,7 @@ class GTSum(Localisation):
     tensor([0.5000])
     """
 
-    name: ClassVar[str] = "GT-SUM"
+    name = "GT-SUM"
     undefined_because: ClassVar[str] = "the attribution sums to zero, so that nothing has a share of it"
 
     def score(self, values: Tensor, mask: Tensor, counted: Tensor, features: Features) -> Tensor:
@@ -144,12 +145,8 @@ class PointingGame(Localisation):
         InputError: if tolerance is not a non-negative integer, or is positive for features that are not pixels.
     """
 
-    tolerance: int = 0
-    name: ClassVar[str] = "pointing game"
-
-    def __post_init__(self) -> None:
-        valid = isinstance(self.tolerance, int) and not isinstance(self.tolerance, bool) and self.tolerance >= 0
-        require(valid, "tolerance", self.tolerance, "a number of pixels, 0 or more")
+    tolerance: int = setting(0, Accepted(lambda value: value == 0 or is_count(value), "a number of pixels, 0 or more"))
+    name = "pointing game"
 
     def score(self, values: Tensor, mask: Tensor, counted: Tensor, features: Features) -> Tensor:
         values = values.masked_fill(~counted, -torch.inf)

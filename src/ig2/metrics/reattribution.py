@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ig2._engine.inputs import Fixed, Inputs
+from ig2._utils.settings import function, required
 from ig2.attribution import Attribution
-from ig2.errors import InputError, describe
+from ig2.errors import InputError
 from ig2.methods.base import Method
-from ig2.metrics.base import Case
+from ig2.metrics.base import Case, Metric
 from ig2.model import Model
 
 # called as method(model, x, target=..., references=..., seed=...), where the attribution is against some classes with
@@ -20,12 +23,6 @@ from ig2.model import Model
 MethodLike = Callable[..., Any]
 # An attribution made again on the same network differs by rounding alone, even where a path magnifies it.
 TOLERANCE = 1e-2
-
-
-def check_method(method: object) -> None:
-    """Raise an `InputError` unless the value is a method, or a function with the same call."""
-    if not callable(method) or isinstance(method, type):
-        raise InputError(f"method must be a method such as ig2.IG2(), or a function called like one; got {describe(method)}")
 
 
 def rebuild_x(inputs: Inputs, points: Tensor) -> Any:
@@ -46,27 +43,44 @@ def original_seed(case: Case) -> int:
     return seed if isinstance(seed, int) else case.seed
 
 
-def attribute_again(method: MethodLike, references: Any, model: Model, case: Case, points: Tensor | None = None) -> Tensor:
-    """Return the method's attributions of the case's explicands, or of points in their place, on a model, as `case.values`."""
-    inputs = case.task.session.inputs
-    x = rebuild_x(inputs, inputs.data if points is None else points)
-    options: dict[str, Any] = {"batch_size": case.task.batch.points} if isinstance(method, Method) else {}
-    if case.task.against is not None:
-        options["against"] = case.task.against
-    with torch.enable_grad():  # a function of the user's may take gradients as it is used to
-        attribution = method(model, x, target=case.task.target, references=references, seed=original_seed(case), **options)
-    values = attribution.values if isinstance(attribution, Attribution) else attribution
-    return inputs.pack(values, "what the method returned").detach()
+@dataclass(frozen=True, eq=False)
+class Reattribution(Metric):
+    """Base class of metrics that explain again, by the attribution's own method. Subclasses have a field `references`.
 
+    Args:
+        method: the method that computed the attribution, or a function called as
+            `method(model, x, target=..., references=..., seed=...)` that returns an `Attribution` or a tensor.
+    """
 
-def check_reproduces(method: MethodLike, references: Any, case: Case) -> None:
-    """Raise an `InputError` unless the method reproduces the attribution; otherwise more than the network would change."""
-    again = attribute_again(method, references, case.model, case)
-    change, norm = ((again - case.values).flatten(1).norm(dim=1), case.values.flatten(1).norm(dim=1))
-    if (change > TOLERANCE * norm).any():
-        row = int((change - TOLERANCE * norm).argmax())
-        raise InputError(
-            f"the method does not give this attribution again on the same network: that of explicand {row} differs by "
-            f"{float(change[row]):.3g}, and its norm is {float(norm[row]):.3g}. Pass the method, the references and the seed "
-            "it was made with"
-        )
+    method: MethodLike = required(function("a method such as ig2.IG2(), or a function called like one"))
+
+    @property
+    @abstractmethod
+    def references(self) -> Any:
+        """The references of the attribution."""
+
+    def attribute_again(self, model: Model, case: Case, points: Tensor | None = None) -> Tensor:
+        """Return attributions of the case's explicands, or of points in their place, on a model, as `case.values`."""
+        inputs = case.task.session.inputs
+        x = rebuild_x(inputs, inputs.data if points is None else points)
+        options: dict[str, Any] = {"references": self.references, "seed": original_seed(case)}
+        if isinstance(self.method, Method):
+            options["batch_size"] = case.task.batch.points
+        if case.task.against is not None:
+            options["against"] = case.task.against
+        with torch.enable_grad():  # a function of the user's may take gradients as it is used to
+            attribution = self.method(model, x, target=case.task.target, **options)
+        values = attribution.values if isinstance(attribution, Attribution) else attribution
+        return inputs.pack(values, "what the method returned").detach()
+
+    def check_reproduces(self, case: Case) -> None:
+        """Raise an `InputError` unless the method reproduces the attribution; otherwise more than the network would change."""
+        again = self.attribute_again(case.model, case)
+        change, norm = ((again - case.values).flatten(1).norm(dim=1), case.values.flatten(1).norm(dim=1))
+        if (change > TOLERANCE * norm).any():
+            row = int((change - TOLERANCE * norm).argmax())
+            raise InputError(
+                f"the method does not give this attribution again on the same network: that of explicand {row} differs by "
+                f"{float(change[row]):.3g}, and its norm is {float(norm[row]):.3g}. Pass the method, the references and the "
+                "seed it was made with"
+            )

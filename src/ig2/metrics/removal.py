@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ig2._utils.checks import check_count, is_number, require
+from ig2._utils.checks import is_number, require
+from ig2._utils.settings import setting
 from ig2.groups import Grid, Windows
 from ig2.methods.masking import run_masked
-from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.correlation import correlate, midranks, rounding_error
-from ig2.metrics.curves import Background, OutputOption, as_background, select_output
+from ig2.metrics.curves import TWO_OR_MORE, Background, OutputOption, as_background, select_output
 from ig2.metrics.features import FeatureOption, Features
 from ig2.model import Model
 from ig2.references.base import draw_references
@@ -35,7 +36,7 @@ class Removal(Metric):
 
     background: Background | Any = "mean"
     output: OutputOption = "model"
-    better: ClassVar[Better] = "higher"
+    better = "higher"
 
     def adapt_model(self, model: Model) -> Model:
         return select_output(model, self.output)
@@ -92,7 +93,7 @@ class IDSDS(Removal):
     """
 
     grid: tuple[int, int] = (4, 4)
-    name: ClassVar[str] = "IDSDS"
+    name = "IDSDS"
 
     def __post_init__(self) -> None:
         require(isinstance(self.grid, tuple) and len(self.grid) == 2, "grid", self.grid, "(rows, columns)")
@@ -131,13 +132,12 @@ class SensitivityN(Removal):
 
     background: Background | Any = "black"
     shares: tuple[float, ...] = (0.1, 0.2, 0.4, 0.6, 0.8)
-    draws: int = 100
+    draws: int = setting(100, TWO_OR_MORE)
     features: FeatureOption | Grid | Windows = "auto"
-    name: ClassVar[str] = "sensitivity-n"
+    name = "sensitivity-n"
 
     def __post_init__(self) -> None:
-        check_count(self.draws, "draws")
-        require(self.draws > 1, "draws", self.draws, "at least 2, for a correlation")
+        super().__post_init__()
         valid = isinstance(self.shares, tuple) and all(is_number(share) and 0 < share < 1 for share in self.shares)
         require(valid and len(self.shares) > 0, "shares", self.shares, "numbers between 0 and 1, such as (0.1, 0.5)")
 

@@ -6,19 +6,20 @@ import copy
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ig2._engine.task import Task
 from ig2._engine.task import scores as scores_of
-from ig2._utils.checks import check_choice, require
+from ig2._utils.checks import require
+from ig2._utils.settings import one_of, setting
 from ig2.errors import InputError, ModelError
-from ig2.metrics.base import Better, Case, Metric, Scores
+from ig2.metrics.base import Case, Scores
 from ig2.metrics.correlation import midranks, pearson
 from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign
-from ig2.metrics.reattribution import MethodLike, attribute_again, check_method, check_reproduces, rebuild_x
+from ig2.metrics.reattribution import Reattribution, rebuild_x
 from ig2.model import Model
 
 Order = Literal["cascading", "independent"]
@@ -27,7 +28,7 @@ ITSELF = "(the network itself)"  # parameters that belong to no layer, such as a
 
 
 @dataclass(frozen=True, eq=False)
-class ParameterRandomisation(Metric):
+class ParameterRandomisation(Reattribution):
     """The rank correlation of an attribution with those of the same network after randomising its weights [Adebayo 2018].
 
     An attribution that does not change shows the input, as an edge detector does, and not what the network learned. Layer by
@@ -59,19 +60,17 @@ class ParameterRandomisation(Metric):
         ModelError: if the network has no parameters, cannot be copied, or new weights do not change its output.
     """
 
-    method: MethodLike
     references: Any = None
-    order: Order = "cascading"
+    order: Order = setting("cascading", one_of(Order))
     layers: Sequence[str] | None = None
     features: FeatureOption = "auto"
     sign: Sign = "absolute"
 
-    name: ClassVar[str] = "parameter randomisation"
-    better: ClassVar[Better] = "lower"
+    name = "parameter randomisation"
+    better = "lower"
 
     def __post_init__(self) -> None:
-        check_method(self.method)
-        check_choice(self.order, Order, "order")
+        super().__post_init__()
         names = isinstance(self.layers, (tuple, list)) and len(self.layers) > 0 and all(isinstance(n, str) for n in self.layers)
         require(names or self.layers is None, "layers", self.layers, "names of modules, for example ['fc', 'layer4']")
 
@@ -79,7 +78,7 @@ class ParameterRandomisation(Metric):
         features = Features.of(self.features, case.values.shape[1:])
         layers = self._select_layers(case)
         self._check_effect(layers, case)
-        check_reproduces(self.method, self.references, case)
+        self.check_reproduces(case)
         case.task.progress.expect(len(layers))
         ours = apply_sign(features.pool(case.values), self.sign)
         groups = list(features.group_movable(case.task.session.inputs.moves, ours))
@@ -89,7 +88,7 @@ class ParameterRandomisation(Metric):
             if self.order == "independent":
                 model = _copy(case.model)
             _randomise(model, case.task, layers, [stage])
-            again = attribute_again(self.method, self.references, model, case)
+            again = self.attribute_again(model, case)
             stages.append(_spearman(ours, apply_sign(features.pool(again), self.sign), groups))
             case.task.progress.advance(1)
         curves = torch.stack(stages, dim=1)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import factorial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ig2._engine.inputs import Inputs, Structured
 from ig2._engine.task import Against, open_task
-from ig2._utils.checks import check_count
+from ig2._utils.checks import check_count, require
 from ig2._utils.progress import Progress, ProgressOption
+from ig2._utils.settings import COUNT, NUMBER, setting
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
-from ig2.metrics.base import Better, Case, Metric, Scores
-from ig2.metrics.conditional import Conditional, average_outputs, check_conditional, check_tabular
+from ig2.metrics.base import Case, Metric, Scores
+from ig2.metrics.conditional import CONDITIONAL, Conditional, average_outputs, check_tabular
 from ig2.metrics.correlation import correlate, rounding_error
-from ig2.metrics.perturbation import check_if_constant
 from ig2.model import Model, as_model
 
 # 65 536 coalitions: with more features their number is out of reach.
@@ -74,7 +74,7 @@ def coalition_worth(
 
     The arguments are those of `average_outputs`; `outputs` may be any function of tensors.
     """
-    check_conditional(conditional)
+    require(isinstance(conditional, Conditional), "conditional", conditional, CONDITIONAL.words)
     check_tabular(x, "Shapley values of coalitions of features")
     check_count(draws, "draws")
     if x.shape[1] > MOST_FEATURES:
@@ -153,17 +153,11 @@ class GTShapley(Metric):
         if_constant: the score if there is no correlation; by default not defined. XAI-BENCH counts 0.
     """
 
-    conditional: Conditional | None = None
-    draws: int = 2000
-    if_constant: float | None = None
-    name: ClassVar[str] = "GT-Shapley"
-    better: ClassVar[Better] = "higher"
-
-    def __post_init__(self) -> None:
-        check_count(self.draws, "draws")
-        check_if_constant(self.if_constant)
-        if self.conditional is not None:
-            check_conditional(self.conditional)
+    conditional: Conditional | None = setting(None, CONDITIONAL)
+    draws: int = setting(2000, COUNT)
+    if_constant: float | None = setting(None, NUMBER)
+    name = "GT-Shapley"
+    better = "higher"
 
     @property
     def runs_model(self) -> bool:  # type: ignore[override]

@@ -1,7 +1,7 @@
 """Paths from an explicand to its baseline, and the parts of GradPath."""
 
 from ig2._engine.session import Evaluation
-from ig2.paths.base import GrownPath, KnownPath, Pairs, Path
+from ig2.paths.base import GrownPath, KnownPath, Pairs, Path, PreparedPath
 from ig2.paths.blur import Blur
 from ig2.paths.descent import Descent, Sign, TowardClasses
 from ig2.paths.distances import cosine, euclidean, manhattan
@@ -12,7 +12,6 @@ from ig2.paths.gradpath import L2, Converged, Decaying, GradPath, LineSearch, No
 from ig2.paths.greedy import Greedy
 from ig2.paths.guided import Guided
 from ig2.paths.inturn import InTurn
-from ig2.paths.latent import Latent
 from ig2.paths.revealed import Revealed
 from ig2.paths.straight import Adaptive, Polyline, Straight
 from ig2.paths.words import NeighbouringWords, UniformWords
@@ -20,7 +19,7 @@ from ig2.paths.words import NeighbouringWords, UniformWords
 __all__ = [
     "L2", "Adaptive", "Blur", "Change", "Converged", "Decaying", "Descent", "Evaluation",
     "Finished", "Geodesic", "Goal", "GradPath", "Greedy", "GrownPath", "Guided", "InTurn",
-    "KnownPath", "Latent", "LineSearch", "NeighbouringWords", "Norm", "Pairs", "Path", "Polyline",
-    "Revealed", "Rivals", "Schedule", "Sign", "SparseL1", "Steady", "Stop", "Straight", "ToGoal",
-    "TowardClasses", "UniformWords", "cosine", "euclidean", "manhattan",
+    "KnownPath", "LineSearch", "NeighbouringWords", "Norm", "Pairs", "Path", "Polyline",
+    "PreparedPath", "Revealed", "Rivals", "Schedule", "Sign", "SparseL1", "Steady", "Stop", "Straight",
+    "ToGoal", "TowardClasses", "UniformWords", "cosine", "euclidean", "manhattan",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from ig2._engine.session import Distance, Evaluation
 from ig2._engine.task import Task
 from ig2._utils.checks import check_count
+from ig2._utils.settings import Settings
 from ig2.errors import InputError
 from ig2.model import Bounds
 
@@ -41,7 +43,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Path:
+class Path(Settings):
     """Base class of paths, polylines of `segments` segments from the explicand to its baseline.
 
     Subclass `KnownPath` or `GrownPath`, as a frozen dataclass of the path's settings.
@@ -75,6 +77,7 @@ class Path:
                 ) from error
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count(self.segments, "steps")
 
     @property
@@ -113,6 +116,17 @@ class KnownPath(Path, ABC):
         """Return the vertices with these numbers, (len(numbers), n, ...); 0 is the explicand, `segments` the baseline."""
 
 
+@dataclass(frozen=True, eq=False)
+class PreparedPath(KnownPath):
+    """A path of one call, as `Path.prepare` returns it: its number of segments, and the function that is its `vertices`."""
+
+    steps: int
+    draw: Callable[[Pairs, range], Tensor]
+
+    def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
+        return self.draw(pairs, numbers)
+
+
 class GrownPath(Path, ABC):
     """Base class of paths on which each step depends on the network's evaluation at the previous vertex."""
 
@@ -131,9 +145,9 @@ class GrownPath(Path, ABC):
         """
         return None
 
-    @abstractmethod
     def start(self, pairs: Pairs) -> Tensor:
-        """Return the first vertex of every pair, (n, ...)."""
+        """Return the first vertex of every pair, (n, ...); by default the explicand."""
+        return pairs.explicand
 
     @abstractmethod
     def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2._utils.blur import Padding as Padding
-from ig2._utils.blur import blur as blur
-from ig2._utils.checks import check_choice, is_number
+from ig2._utils.blur import Padding, blur
+from ig2._utils.settings import POSITIVE, one_of, setting
 from ig2.errors import InputError, describe
 from ig2.paths.base import KnownPath, Pairs
 
@@ -39,15 +38,9 @@ class Blur(KnownPath):
     """
 
     steps: int = 100
-    sigma: float = 50.0
-    padding: Padding = "reflect"
+    sigma: float = setting(50.0, POSITIVE)
+    padding: Padding = setting("reflect", one_of(Padding))
     uses_reference = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (is_number(self.sigma) and self.sigma > 0):
-            raise InputError(f"sigma must be positive, got {describe(self.sigma)}")
-        check_choice(self.padding, Padding, "padding")
 
     def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
         check_images(pairs.explicand, "the blur path")

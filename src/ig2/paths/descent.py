@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ig2._engine.session import Evaluation
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count, is_number
-from ig2.errors import InputError, describe
+from ig2._utils.settings import COUNT, POSITIVE, setting
+from ig2.errors import InputError
 from ig2.paths.base import GrownPath, Memory, Pairs, per_sample
-from ig2.paths.gradpath import L2, Norm, take_step, where_free
+from ig2.paths.gradpath import L2, NORM, Norm, take_step, where_free
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,10 @@ class _Attack(GrownPath):
     """Steps of constant length inside the bounds, until the prediction changes; needs no reference."""
 
     steps: int = 50
-    step_size: float = 0.1
-    norm: Norm = L2()
+    step_size: float = setting(0.1, POSITIVE)
+    norm: Norm = setting(L2(), NORM)
     uses_reference = False
     ends_in_counterfactual = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (is_number(self.step_size) and self.step_size > 0):
-            raise InputError(f"step_size must be a positive number, got {describe(self.step_size)}")
-        if not isinstance(self.norm, Norm):
-            raise InputError(f"norm must be a Norm of ig2.paths such as L2() or Sign(), got {describe(self.norm)}")
-
-    def start(self, pairs: Pairs) -> Tensor:
-        return pairs.explicand
 
     def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
         return None if step == 0 else ~memory["flipped"]
@@ -97,13 +87,9 @@ class TowardClasses(_Attack):
     """
 
     steps: int = 15
-    step_size: float = 0.05
-    norm: Norm = Sign()
-    classes: int = 15
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(self.classes, "classes")
+    step_size: float = setting(0.05, POSITIVE)
+    norm: Norm = setting(Sign(), NORM)
+    classes: int = setting(15, COUNT)
 
     def lines(self, task: Task) -> int:
         return draw_classes(task, task.target[:1], self.classes).shape[1]

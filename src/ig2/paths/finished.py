@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ig2._engine.session import Distance, Evaluation
 from ig2._engine.task import Task
-from ig2._utils.checks import is_number
+from ig2._utils.settings import PART, setting
 from ig2.errors import InputError, describe
 from ig2.paths.base import GrownPath, Memory, Pairs, Path, per_sample
 from ig2.verdict import ARRIVED, LITTLE_ARRIVAL
@@ -40,14 +40,13 @@ class Finished(GrownPath):
     """
 
     path: GrownPath
-    arrival: float = LITTLE_ARRIVAL
+    arrival: float = setting(LITTLE_ARRIVAL, PART)
 
     def __post_init__(self) -> None:
         path = self.path
         if not (isinstance(path, GrownPath) and path.measures and path.uses_reference):
             raise InputError(f"path must measure a distance to the reference, as GradPath() does, got {describe(self.path)}")
-        if not (is_number(self.arrival) and 0 < self.arrival <= 1):
-            raise InputError(f"arrival must be in (0, 1], got {describe(self.arrival)}")
+        super().__post_init__()
 
     @property
     def segments(self) -> int:

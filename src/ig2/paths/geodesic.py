@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError, describe
-from ig2.paths.base import KnownPath, Pairs, Path, distances
+from ig2.paths.base import KnownPath, Pairs, Path, PreparedPath, distances
 
 Edges = dict[tuple[int, int], float]  # of node numbers, the smaller first, to costs
 START, END = -2, -1  # the explicand's and the reference's numbers among the nodes; samples of the pool count from 0
@@ -41,13 +41,12 @@ class Geodesic(Path):
     """
 
     pool: Tensor = field(repr=False)
-    neighbours: int = 5
-    gradients: int = 3
+    neighbours: int = setting(5, COUNT)
+    gradients: int = setting(3, COUNT)
 
     def __post_init__(self) -> None:
         check_numeric(self.pool, "the pool")
-        check_count(self.neighbours, "neighbours")
-        check_count(self.gradients, "gradients")
+        super().__post_init__()
 
     @property
     def segments(self) -> int:
@@ -74,7 +73,17 @@ class Geodesic(Path):
                 pairs = {(end, node) for end, row in zip((START, END), near, strict=True) for node in row}
                 edges = known[key] | self._costs(task, place, torch.cat([pool, ends]), sorted(pairs))
                 routes.append(shortest(edges, START, END))
-        return _Routes(pool, routes)
+
+        def draw(pairs: Pairs, numbers: range) -> Tensor:
+            """Pass each pair's samples of the pool in order; a path that is shorter than the longest waits at its end."""
+            assert pairs.numbers is not None
+            lines = []
+            for route, explicand, reference in zip(pairs.numbers.tolist(), pairs.explicand, pairs.reference, strict=True):
+                line = [explicand, *pool[routes[route]]]
+                lines.append(torch.stack([line[t] if t < len(line) else reference for t in numbers]))
+            return torch.stack(lines, dim=1)
+
+        return PreparedPath(max(map(len, routes)) + 1, draw)
 
     def _costs(self, task: Task, place: int, nodes: Tensor, pairs: Iterable[tuple[int, int]]) -> Edges:
         """What each edge costs to the explicand with this place in the task."""
@@ -95,27 +104,6 @@ class Geodesic(Path):
 
         task.batch.over(len(ends), work)
         return {(a, b): value for (a, b), value in zip(ends.tolist(), (cost * length).tolist(), strict=True)}
-
-
-@dataclass(frozen=True, eq=False)
-class _Routes(KnownPath):
-    """Each pair's samples of the pool in the order in which its path passes them."""
-
-    pool: Tensor
-    routes: list[list[int]]
-
-    @property
-    def segments(self) -> int:
-        return max(map(len, self.routes)) + 1
-
-    def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
-        assert pairs.numbers is not None
-        lines = []
-        for route, explicand, reference in zip(pairs.numbers.tolist(), pairs.explicand, pairs.reference, strict=True):
-            line = [explicand, *self.pool[self.routes[route]]]
-            # a path that is shorter than the longest waits at its end
-            lines.append(torch.stack([line[t] if t < len(line) else reference for t in numbers]))
-        return torch.stack(lines, dim=1)
 
 
 def shortest(edges: Edges, start: int, end: int) -> list[int]:

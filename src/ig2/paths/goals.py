@@ -10,15 +10,16 @@ from torch import Tensor
 
 from ig2._engine.session import Evaluation, OfOutputs
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count, is_number
-from ig2.errors import InputError, describe
+from ig2._utils.checks import is_number
+from ig2._utils.settings import COUNT, PART, POSITIVE, Accepted, Settings, instance_of, setting
+from ig2.errors import InputError
 from ig2.model import YES_ABOVE
 from ig2.paths.base import GrownPath, Memory, Pairs, Path
-from ig2.paths.gradpath import L2, Norm, take_step, where_free
+from ig2.paths.gradpath import L2, NORM, Norm, take_step, where_free
 from ig2.verdict import ARRIVED
 
 
-class Goal(ABC):
+class Goal(Settings, ABC):
     """Base class of goals, half-spaces of the outputs: Σ_c w_c f_c ≤ limit."""
 
     @abstractmethod
@@ -48,14 +49,9 @@ class Rivals(Goal):
         InputError: if classes or margin is not positive.
     """
 
-    classes: int = 10
-    margin: float | None = None
+    classes: int = setting(10, COUNT)
+    margin: float | None = setting(None, POSITIVE)
     together: bool = False
-
-    def __post_init__(self) -> None:
-        check_count(self.classes, "classes")
-        if self.margin is not None and not (is_number(self.margin) and self.margin > 0):
-            raise InputError(f"margin must be positive or None, got {describe(self.margin)}")
 
     def count(self, task: Task) -> int:
         return 1 if self.together else self._choose(task).shape[1]
@@ -100,11 +96,7 @@ class Change(Goal):
         InputError: if by is zero or no number.
     """
 
-    by: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.by is not None and not (is_number(self.by) and self.by):
-            raise InputError(f"by must be a number other than 0, or None, got {describe(self.by)}")
+    by: float | None = setting(None, Accepted(lambda by: is_number(by) and by != 0, "a number other than 0"))
 
     def count(self, task: Task) -> int:
         return 1
@@ -167,24 +159,13 @@ class ToGoal(GrownPath):
     (tensor([9.]), tensor([[ 5.4000, 10.4000]]))
     """
 
-    goal: Goal | None = None
+    goal: Goal | None = setting(None, instance_of(Goal, "a Goal such as Rivals()"))
     steps: int = 40
-    step_size: float | None = None
-    share: float = 0.2
-    norm: Norm = L2()
+    step_size: float | None = setting(None, POSITIVE)
+    share: float = setting(0.2, PART)
+    norm: Norm = setting(L2(), NORM)
     uses_reference = False
     ends_in_counterfactual = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.goal is not None and not isinstance(self.goal, Goal):
-            raise InputError(f"goal must be a Goal such as Rivals(), got {describe(self.goal)}")
-        if self.step_size is not None and not (is_number(self.step_size) and self.step_size > 0):
-            raise InputError(f"step_size must be positive or None, got {describe(self.step_size)}")
-        if not (is_number(self.share) and 0 < self.share <= 1):
-            raise InputError(f"share must be in (0, 1], got {describe(self.share)}")
-        if not isinstance(self.norm, Norm):
-            raise InputError(f"norm must be a Norm such as L2(), got {describe(self.norm)}")
 
     @property
     def measures(self) -> OfOutputs:
@@ -206,9 +187,6 @@ class ToGoal(GrownPath):
             return self.goal
         exclusive = task.explicand_scores.shape[1] > 1 and task.session.model.output != "sigmoid"
         return Rivals() if exclusive or task.against is not None else Change()
-
-    def start(self, pairs: Pairs) -> Tensor:
-        return pairs.explicand
 
     def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor:
         assert at.distance is not None

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from ig2._engine.session import Distance, Evaluation
-from ig2._utils.checks import check_count, is_number
-from ig2.errors import InputError, describe
+from ig2._utils.checks import is_number
+from ig2._utils.settings import COUNT, INSIDE, PART, POSITIVE, Accepted, Settings, instance_of, setting
 from ig2.model import Bounds
 from ig2.paths.base import GrownPath, Memory, Pairs, clamp_, per_sample
 from ig2.paths.distances import euclidean
 
 
-class Norm(ABC):
+class Norm(Settings, ABC):
     """Base class of the norms in which GradPath's steps are measured. For example, steepest descent in ‖·‖∞:
 
     >>> class LInf(Norm):
@@ -74,11 +74,7 @@ class SparseL1(Norm):
         percentile: the percentile of |g|, from 0 (all features move) to just under 100.
     """
 
-    percentile: float = 95.0
-
-    def __post_init__(self) -> None:
-        if not (is_number(self.percentile) and 0 <= self.percentile < 100):
-            raise InputError(f"percentile must be in [0, 100), got {describe(self.percentile)}")
+    percentile: float = setting(95.0, Accepted(lambda value: is_number(value) and 0 <= value < 100, "in [0, 100)"))
 
     def step(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
         flat = gradient.flatten(1)
@@ -95,7 +91,10 @@ class SparseL1(Norm):
         return torch.linalg.vector_norm(displacement.flatten(1), ord=1, dim=1)  # type: ignore[no-any-return]
 
 
-class Schedule(ABC):
+NORM = instance_of(Norm, "a Norm of ig2.paths such as L2(), SparseL1(percentile) or Sign()")
+
+
+class Schedule(Settings, ABC):
     """Base class of schedules, which set the length of GradPath's steps along the path."""
 
     needs_prediction: ClassVar[bool] = False
@@ -130,11 +129,7 @@ class Decaying(Schedule):
         last: the length of the last step, as a share of the first.
     """
 
-    last: float = 0.05
-
-    def __post_init__(self) -> None:
-        if not (is_number(self.last) and 0 < self.last <= 1):
-            raise InputError(f"last must be in (0, 1], got {describe(self.last)}")
+    last: float = setting(0.05, PART)
 
     def length(self, first: Tensor, step: int, steps: int, at: Evaluation, memory: Memory) -> Tensor:
         done = step / max(1, steps - 1)
@@ -152,12 +147,8 @@ class LineSearch(Schedule):
         growth: the factor, at least 1, by which a successful step is lengthened.
     """
 
-    growth: float = 1.5
-    needs_prediction: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if not (is_number(self.growth) and self.growth >= 1):
-            raise InputError(f"growth must be at least 1, got {describe(self.growth)}")
+    growth: float = setting(1.5, Accepted(lambda value: is_number(value) and value >= 1, "at least 1"))
+    needs_prediction = True
 
     def length(self, first: Tensor, step: int, steps: int, at: Evaluation, memory: Memory) -> Tensor:
         assert at.distance is not None
@@ -171,7 +162,7 @@ class LineSearch(Schedule):
         return length
 
 
-class Stop(ABC):
+class Stop(Settings, ABC):
     """Base class of criteria that end a pair's GradPath early; the other pairs continue in smaller batches."""
 
     @abstractmethod
@@ -190,13 +181,8 @@ class Converged(Stop):
         window: the number of steps between checks.
     """
 
-    tolerance: float = 0.01
-    window: int = 5
-
-    def __post_init__(self) -> None:
-        if not (is_number(self.tolerance) and 0 < self.tolerance < 1):
-            raise InputError(f"tolerance must be between 0 and 1, got {describe(self.tolerance)}")
-        check_count(self.window, "window")
+    tolerance: float = setting(0.01, INSIDE)
+    window: int = setting(5, COUNT)
 
     def keep_going(self, step: int, at: Evaluation, memory: Memory) -> Tensor | None:
         assert at.distance is not None
@@ -235,34 +221,18 @@ class GradPath(GrownPath):
     """
 
     steps: int = 100
-    step_size: float | None = None
-    distance: Distance = euclidean
-    norm: Norm = L2()
-    schedule: Schedule = Steady()
-    stop: Stop | None = None
+    step_size: float | None = setting(None, POSITIVE)
+    distance: Distance = setting(euclidean, Accepted(callable, "a function of two representations"))
+    norm: Norm = setting(L2(), NORM)
+    schedule: Schedule = setting(
+        Steady(), instance_of(Schedule, "a Schedule of ig2.paths such as Steady(), Decaying() or LineSearch()")
+    )
+    stop: Stop | None = setting(None, instance_of(Stop, "a Stop of ig2.paths such as Converged(tolerance, window)"))
     ends_in_counterfactual = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.step_size is not None and not (is_number(self.step_size) and self.step_size > 0):
-            raise InputError(f"step_size must be a positive number or None, got {describe(self.step_size)}")
-        if not callable(self.distance):
-            raise InputError(f"distance must be a function of two representations, got {describe(self.distance)}")
-        for name, kind, examples in (
-            ("norm", Norm, "L2() or SparseL1(percentile)"),
-            ("schedule", Schedule, "Steady(), Decaying() or LineSearch()"),
-            ("stop", Stop | None, "Converged(tolerance, window) or None"),
-        ):
-            part = getattr(self, name)
-            if not isinstance(part, kind):
-                raise InputError(f"{name} must be a {name.capitalize()} of ig2.paths such as {examples}, got {describe(part)}")
 
     @property
     def measures(self) -> Distance:
         return self.distance
-
-    def start(self, pairs: Pairs) -> Tensor:
-        return pairs.explicand
 
     def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:
         assert at.ascent is not None

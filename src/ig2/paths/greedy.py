@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.session import Evaluation
-from ig2._utils.checks import is_number
-from ig2.errors import InputError, describe
+from ig2._utils.settings import BELOW_ONE, setting
 from ig2.paths.base import GrownPath, Memory, Pairs
 
 
@@ -33,16 +32,8 @@ class Greedy(GrownPath):
     """
 
     steps: int = 100
-    momentum: float = 0.5
+    momentum: float = setting(0.5, BELOW_ONE)
     wants_gradient = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (is_number(self.momentum) and 0 <= self.momentum < 1):
-            raise InputError(f"momentum must be in [0, 1), got {describe(self.momentum)}")
-
-    def start(self, pairs: Pairs) -> Tensor:
-        return pairs.explicand
 
     def advance(self, pairs: Pairs, step: int, point: Tensor, at: Evaluation, memory: Memory) -> Tensor:
         assert at.gradient is not None

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.session import Evaluation
-from ig2._utils.checks import is_number
-from ig2.errors import InputError, describe
+from ig2._utils.settings import FRACTION, setting
 from ig2.paths.base import GrownPath, Memory, Pairs
 
 
@@ -32,17 +31,10 @@ class Guided(GrownPath):
     """
 
     steps: int = 200
-    fraction: float = 0.25
-    max_dist: float = 0.02
+    fraction: float = setting(0.25, FRACTION)
+    max_dist: float = setting(0.02, FRACTION)
     from_explicand = False
     wants_gradient = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("fraction", "max_dist"):
-            value = getattr(self, name)
-            if not (is_number(value) and 0 <= value <= 1):
-                raise InputError(f"{name} must be between 0 and 1, got {describe(value)}")
 
     def start(self, pairs: Pairs) -> Tensor:
         return pairs.reference

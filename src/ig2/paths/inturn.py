@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2.errors import InputError, describe
-from ig2.groups import Groups, check_groups, count_groups, number_groups
+from ig2._utils.settings import one_of, setting
+from ig2.groups import GROUPS, Groups, count_groups, number_groups
 from ig2.paths.base import KnownPath, Pairs, Path
 
 Order = Literal["forward", "backward", "random"]
-ORDERS = ("forward", "backward", "random")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,15 +43,9 @@ class InTurn(Path):
     tensor([6., 2.])
     """
 
-    groups: Groups | Tensor | None = field(default=None)
+    groups: Groups | Tensor | None = setting(None, GROUPS)
     steps: int = 1
-    order: Order = "forward"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_groups(self.groups)
-        if self.order not in ORDERS:
-            raise InputError(f"order must be {', '.join(map(repr, ORDERS[:-1]))} or {ORDERS[-1]!r}, got {describe(self.order)}")
+    order: Order = setting("forward", one_of(Order))
 
     def count_segments(self, task: Task) -> int:
         return self.steps * (int(self._number(task).max()) + 1)

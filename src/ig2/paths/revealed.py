@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count, is_number
-from ig2.errors import InputError, describe
-from ig2.paths.base import KnownPath, Pairs, Path, clamp_
-from ig2.paths.blur import blur, check_images
+from ig2._utils.blur import blur
+from ig2._utils.settings import COUNT, NOT_NEGATIVE, setting
+from ig2.errors import InputError
+from ig2.paths.base import KnownPath, Pairs, Path, PreparedPath, clamp_
+from ig2.paths.blur import check_images
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,13 @@ class Revealed(Path):
     """
 
     steps: int = 20
-    samples: int = 10
-    sigma: float = 0.3
-    blur: float = 0.0
+    samples: int = setting(10, COUNT)
+    sigma: float = setting(0.3, NOT_NEGATIVE)
+    blur: float = setting(0.0, NOT_NEGATIVE)
     uses_reference = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(self.samples, "samples")
-        for name in ("sigma", "blur"):
-            if not (is_number(getattr(self, name)) and getattr(self, name) >= 0):
-                raise InputError(f"{name} must not be negative, got {describe(getattr(self, name))}")
         if self.sigma == self.blur == 0:
             raise InputError("sigma and blur are both 0, so nothing is revealed: make one of them positive")
 
@@ -58,25 +55,14 @@ class Revealed(Path):
             check_images(task.x, "a revealed path with blur")
         shape = (self.samples, *task.x.shape[1:])
         noise = torch.randn(shape, generator=task.generator(), dtype=torch.float64, device="cpu").to(task.x)
-        return _Narrowing(self, noise)
 
+        def draw(pairs: Pairs, numbers: range) -> Tensor:
+            assert pairs.numbers is not None
+            each, points = noise[pairs.numbers % self.samples], []
+            for share in (number / self.steps for number in numbers):
+                mean = blur(pairs.explicand, self.blur * share) if self.blur and share else pairs.explicand
+                noised = mean + self.sigma * share * each
+                points.append(pairs.explicand if share == 0 else clamp_(noised, pairs.bounds))
+            return torch.stack(points)
 
-@dataclass(frozen=True, eq=False)
-class _Narrowing(KnownPath):
-    """The paths of a `Revealed` with their noise, (samples, ...)."""
-
-    path: Revealed
-    noise: Tensor
-
-    @property
-    def segments(self) -> int:
-        return self.path.steps
-
-    def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
-        assert pairs.numbers is not None
-        noise, explicand = self.noise[pairs.numbers % len(self.noise)], pairs.explicand
-        points = []
-        for share in (number / self.path.steps for number in numbers):
-            mean = blur(explicand, self.path.blur * share) if self.path.blur and share else explicand
-            points.append(explicand if share == 0 else clamp_(mean + self.path.sigma * share * noise, pairs.bounds))
-        return torch.stack(points)
+        return PreparedPath(self.steps, draw)

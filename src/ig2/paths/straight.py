@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ig2._engine.inputs import check_numeric
 from ig2._engine.task import Task
 from ig2.errors import InputError, describe
-from ig2.paths.base import KnownPath, Pairs, Path
+from ig2.paths.base import KnownPath, Pairs, Path, PreparedPath
 
 
 @dataclass(frozen=True)
@@ -51,23 +51,6 @@ def outputs_on_lines(task: Task, references: Tensor, steps: int) -> Tensor:
     return torch.stack(curves, dim=1)
 
 
-@dataclass(frozen=True, eq=False)
-class _Spaced(KnownPath):
-    """The straight line, with vertices at places of each pair's own, (pairs, steps + 1), from 0 at the explicand to 1."""
-
-    places: Tensor
-
-    @property
-    def segments(self) -> int:
-        return self.places.shape[1] - 1
-
-    def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
-        assert pairs.numbers is not None
-        places = self.places[pairs.numbers][:, numbers.start : numbers.stop].T
-        share = places.to(pairs.explicand).reshape(*places.shape, *[1] * (pairs.explicand.ndim - 1))
-        return torch.lerp(pairs.explicand.unsqueeze(0), pairs.reference.unsqueeze(0), share)
-
-
 @dataclass(frozen=True)
 class Adaptive(Path):
     """The straight line to the reference, with dense vertices where the output changes fast, as in IDG [Walker 2024].
@@ -92,7 +75,15 @@ class Adaptive(Path):
         piece = torch.searchsorted(edges, wanted.contiguous(), right=True).clamp(1, self.steps) - 1
         low, high = edges.gather(1, piece), edges.gather(1, piece + 1)
         places = (piece + (wanted - low) / (high - low)) / self.steps
-        return _Spaced(1 - nn.functional.pad(nn.functional.pad(places, (1, 0)), (0, 1), value=1.0).flip(1))
+        places = 1 - nn.functional.pad(nn.functional.pad(places, (1, 0)), (0, 1), value=1.0).flip(1)  # from the explicand
+
+        def draw(pairs: Pairs, numbers: range) -> Tensor:
+            assert pairs.numbers is not None
+            each = places[pairs.numbers][:, numbers.start : numbers.stop].T
+            share = each.to(pairs.explicand).reshape(*each.shape, *[1] * (pairs.explicand.ndim - 1))
+            return torch.lerp(pairs.explicand.unsqueeze(0), pairs.reference.unsqueeze(0), share)
+
+        return PreparedPath(self.steps, draw)
 
 
 @dataclass(frozen=True, eq=False)

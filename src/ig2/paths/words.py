@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError, describe
-from ig2.paths.base import KnownPath, Pairs, Path, distances
+from ig2.paths.base import KnownPath, Pairs, Path, PreparedPath, distances
 
 END = -1  # in place of a word's number: the far end of the path
 
@@ -23,14 +23,13 @@ class _NearWords(Path):
 
     embeddings: Tensor = field(repr=False)
     steps: int = 30
-    neighbours: int = 30
+    neighbours: int = setting(30, COUNT)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_numeric(self.embeddings, "embeddings")
         if self.embeddings.ndim != 2 or not len(self.embeddings):
             raise InputError(f"embeddings must be a vector for each word, (words, features), got {describe(self.embeddings)}")
-        check_count(self.neighbours, "neighbours")
 
     @abstractmethod
     def measure(self, table: Tensor, word: Tensor, line: Tensor) -> Tensor:
@@ -67,25 +66,18 @@ class _NearWords(Path):
             for column, reference in enumerate(references[row].to(table)):
                 moves = (sample != reference).any(dim=1)  # words that are equal stay
                 words[row, column, :, moves] = self.anchors(table, sample[moves], reference[moves])
-        return _ThroughWords(table, words.flatten(0, 1), self.steps)
+        passed = words.flatten(0, 1)  # near which each pair's positions pass, (pairs, steps − 1, positions)
 
+        def draw(pairs: Pairs, numbers: range) -> Tensor:
+            assert pairs.numbers is not None
+            end, points = pairs.reference, [pairs.explicand]
+            for near in passed[pairs.numbers.to(passed.device)].unbind(1)[: max(0, numbers.stop - 1)]:
+                anchor = torch.where((near == END)[..., None], end, table[near])
+                points.append(stay_between(points[-1], end, anchor, self.steps))
+            points += [end] * (numbers.stop - len(points))
+            return torch.stack(points[numbers.start : numbers.stop])
 
-@dataclass(frozen=True, eq=False)
-class _ThroughWords(KnownPath):
-    """The words of the table (words, features) near which each pair's positions pass, (pairs, steps − 1, positions)."""
-
-    table: Tensor
-    words: Tensor
-    steps: int
-
-    def vertices(self, pairs: Pairs, numbers: range) -> Tensor:
-        assert pairs.numbers is not None
-        end, points = pairs.reference, [pairs.explicand]
-        for words in self.words[pairs.numbers.to(self.words.device)].unbind(1)[: max(0, numbers.stop - 1)]:
-            anchor = torch.where((words == END)[..., None], end, self.table[words])
-            points.append(stay_between(points[-1], end, anchor, self.steps))
-        points += [end] * (numbers.stop - len(points))
-        return torch.stack(points[numbers.start : numbers.stop])
+        return PreparedPath(self.steps, draw)
 
 
 def find_word(points: Tensor, table: Tensor) -> Tensor:
@@ -143,7 +135,7 @@ class NeighbouringWords(_NearWords):
         InputError: if embeddings is not a table of vectors, or x does not fit it.
     """
 
-    neighbours: int = 500
+    neighbours: int = setting(500, COUNT)
 
     def measure(self, table: Tensor, word: Tensor, line: Tensor) -> Tensor:
         # a word is not its own neighbour

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.image import AxesImage
 
+from ig2._utils.blur import blur
 from ig2._utils.checks import check_choice
 from ig2.errors import InputError, describe
-from ig2.paths.blur import blur
 from ig2.plots.canvas import MOST_SLENDER, align_end_labels, draw_image
 from ig2.plots.labels import format_number
 from ig2.plots.values import Array

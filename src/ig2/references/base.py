@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ig2._engine.inputs import Inputs, check_numeric, working_dtype
 from ig2._engine.task import Task
+from ig2._utils.settings import Settings
 from ig2.errors import InputError, describe
 
 
@@ -23,7 +24,7 @@ class WeightedSamples:
     weights: Tensor  # (R,) or (B, R), none negative; they are scaled to sum to one
 
 
-class References(ABC):
+class References(Settings, ABC):
     """Base class of strategies that choose or generate references. Subclasses implement `draw`."""
 
     inside: ClassVar[bool] = True

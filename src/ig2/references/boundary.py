@@ -9,8 +9,10 @@ from torch import Tensor
 
 from ig2._engine.integrate import Keep, integrate
 from ig2._engine.task import Task
+from ig2._utils.settings import NOT_NEGATIVE, setting
 from ig2.errors import InputError, describe, warn
 from ig2.paths import Path
+from ig2.paths.base import per_sample
 from ig2.paths.descent import Descent, Sign
 from ig2.references.base import References
 
@@ -33,9 +35,10 @@ class Boundary(References):
     """
 
     attacks: tuple[Path, ...] = (Descent(100, 0.01, Sign()), Descent(100, 0.1))
-    bisections: int = 10
+    bisections: int = setting(10, NOT_NEGATIVE)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for attack in self.attacks or (None,):
             if not (isinstance(attack, Path) and attack.ends_in_counterfactual and not attack.uses_reference):
                 raise InputError(f"attacks must be paths such as ig2.paths.Descent(), got {describe(attack)}")
@@ -60,12 +63,12 @@ class Boundary(References):
                 near = task.x
                 for _ in range(self.bisections):
                     middle = torch.lerp(near, far, 0.5)
-                    beyond = (crosses(middle) & is_across).reshape(-1, *[1] * (task.x.ndim - 1))
+                    beyond = per_sample(crosses(middle) & is_across, task.x)
                     near, far = torch.where(beyond, near, middle), torch.where(beyond, middle, far)
-                far = torch.where(is_across.reshape(-1, *[1] * (task.x.ndim - 1)), far, end)
+                far = torch.where(per_sample(is_across, task.x), far, end)
                 distance = torch.where(is_across, (far - task.x).flatten(1).norm(dim=1), torch.inf)
                 better = (distance < nearest) | (nearest.isinf() & ~is_across)
-                best = torch.where(better.reshape(-1, *[1] * (task.x.ndim - 1)), far, best)
+                best = torch.where(per_sample(better, task.x), far, best)
                 nearest = torch.minimum(nearest, distance)
         if missed := int(nearest.isinf().sum()):
             warn(f"no attack crossed the decision boundary for {missed} of {len(task)} explicands: allow more or longer steps")

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ig2._utils.checks import check_seed
-from ig2.errors import InputError
 
 
 def interleave(indices: Iterable[int], classes: Iterable[Hashable]) -> list[int]:
@@ -51,32 +50,3 @@ def round_robin(classes: Tensor, seed: int = 0, eligible: Tensor | None = None) 
     generator = torch.Generator().manual_seed(seed)
     indices = indices[torch.randperm(len(indices), generator=generator, device="cpu")]
     return indices.tolist() if classes.ndim > 1 else interleave(indices.tolist(), classes.cpu()[indices].tolist())
-
-
-def choose_other_classes(target: Tensor, classes: Tensor, count: int, seed: int = 0) -> Tensor:
-    """Choose references of other classes for each explicand, round-robin over the classes.
-
-    Args:
-        target: the class of each explicand, (B,).
-        classes: the class of each sample of the pool, (N,).
-        count: the number of references for each explicand.
-        seed: the seed of the choice; explicand i uses seed + i.
-
-    Returns:
-        The indices of each explicand's references in the pool, (B, count).
-
-    Raises:
-        InputError: if the pool has fewer than `count` samples outside an explicand's class.
-
-    >>> choose_other_classes(torch.tensor([0, 1]), torch.tensor([0, 1, 2, 2]), 2).tolist()
-    [[3, 1], [2, 0]]
-    """
-    rows = []
-    for i, label in enumerate(target.tolist()):
-        rows.append(round_robin(classes, (seed + i) % 2**62, classes != label)[:count])
-        if len(rows[-1]) < count:
-            raise InputError(
-                f"there are {len(rows[-1])} samples of classes other than {label}, too few for {count} references: ask for "
-                "fewer, or give a larger pool"
-            )
-    return torch.tensor(rows, dtype=torch.long).view(-1, count)

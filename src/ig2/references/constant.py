@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.blur import Padding, blur
+from ig2._utils.settings import COUNT, POSITIVE, required, setting
 from ig2.errors import InputError, describe
 from ig2.paths.base import clamp_
-from ig2.paths.blur import Padding, blur, check_images
+from ig2.paths.blur import check_images
 from ig2.references.base import References
 
 
@@ -34,7 +34,7 @@ class Constant(References):
 class Zeros(References):
     """All zeros, such as a black image or an empty embedding, even if zero lies outside the model's bounds."""
 
-    inside: ClassVar[bool] = False
+    inside = False
 
     def draw(self, task: Task) -> Tensor:
         return torch.zeros_like(task.x[:1])
@@ -53,12 +53,9 @@ class White(References):
 class UniformNoise(References):
     """`count` samples of uniform noise between `low` and `high`, by default the model's bounds."""
 
-    count: int = 1
+    count: int = setting(1, COUNT)
     low: float | None = None
     high: float | None = None
-
-    def __post_init__(self) -> None:
-        check_count(self.count)
 
     def draw(self, task: Task) -> Tensor:
         low, high = _limits(task, self.low, self.high, "uniform noise")
@@ -70,13 +67,8 @@ class UniformNoise(References):
 class NoisedExplicand(References):
     """`count` copies of the explicand with Gaussian noise of standard deviation `sigma`, clipped to the model's bounds."""
 
-    sigma: float
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        check_count(self.count)
-        if not self.sigma > 0:
-            raise InputError(f"sigma must be positive, got {describe(self.sigma)}")
+    sigma: float = required(POSITIVE)
+    count: int = setting(1, COUNT)
 
     def draw(self, task: Task) -> Tensor:
         shape = (self.count, *task.x.shape[1:])
@@ -102,7 +94,7 @@ class BlurredExplicand(References):
 
     sigma: float = 10.0
     padding: Padding = "reflect"
-    inside: ClassVar[bool] = False  # zeros beyond the edge may lie outside
+    inside = False  # zeros beyond the edge may lie outside
 
     def draw(self, task: Task) -> Tensor:
         check_images(task.x, "a blurred explicand")

@@ -64,8 +64,8 @@ def check_finite(subject: Subject, names: Sequence[str], scores: Tensor) -> None
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
-    """What references are chosen by: the samples there are, and what the model says of them and of the explicands."""
+class Candidates:
+    """What references are chosen from: the samples there are, and what the model says of them and of the explicands."""
 
     subject: Subject
     batch: Batch
@@ -74,7 +74,7 @@ class Choice:
     explained: Tensor
     """The class explained of each, (B,)."""
     pool: Batch
-    candidates: Tensor
+    samples: Tensor
     """The pool's samples as references for each explicand, (B, P, ...)."""
     outputs: Tensor
     """The model's outputs for them, (B, P, classes)."""
@@ -136,7 +136,7 @@ class Choice:
         counts = [len(numbers) for numbers in chosen]
         longest = max(counts)
         filled = [[*numbers] * -(-longest // len(numbers)) for numbers in chosen]
-        stacked = torch.stack([self.candidates[row, numbers[:longest]] for row, numbers in enumerate(filled)])
+        stacked = torch.stack([self.samples[row, numbers[:longest]] for row, numbers in enumerate(filled)])
         references = self.batch.like_x(stacked)
         if min(counts) == longest:
             return references
@@ -146,8 +146,8 @@ class Choice:
 
     def _find_eligible(self, row: int, order: Sequence[int]) -> list[int]:
         """Return the samples that are not the explicand itself, nor of the class explained."""
-        sample = self.batch.attributed[row].to(self.candidates)
-        same = (self.candidates[row] == sample).flatten(1).all(dim=1).tolist()
+        sample = self.batch.attributed[row].to(self.samples)
+        same = (self.samples[row] == sample).flatten(1).all(dim=1).tolist()
         eligible = [i for i in order if not same[i] and self._contrasts(row, i)]
         if not eligible:
             check_finite(self.subject, self.batch.names, self.scores)

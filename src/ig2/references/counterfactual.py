@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task, choose_against
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError, describe
 from ig2.model import YES_ABOVE
 from ig2.references.base import References
@@ -25,6 +25,7 @@ class _ByClass(References):
     labels: Any = field(repr=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _as_classes(self.labels, "labels")
 
     @abstractmethod
@@ -51,22 +52,16 @@ class OtherClasses(_ByClass):
     """`per_class` samples of each class other than the explained one. A good first choice.
 
     Args:
-        samples: the pool, as for `Samples`.
+        samples: the pool, as for `RandomSamples`.
         labels: the class of each sample of the pool, (N,).
         per_class: the number of samples of each class.
         classes: the number of other classes, drawn at random; by default all, which is many for data with a thousand classes.
         explicand_labels: the class of each explicand, (B,), for networks with a single output.
     """
 
-    per_class: int = 1
-    classes: int | None = None
+    per_class: int = setting(1, COUNT)
+    classes: int | None = setting(None, COUNT)
     explicand_labels: Any = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(self.per_class, "per_class")
-        if self.classes is not None:
-            check_count(self.classes, "classes")
 
     def counts(self, task: Task, classes: list[int]) -> list[dict[int, int]]:
         explained = _explained_classes(task, self.explicand_labels)
@@ -94,7 +89,7 @@ class NormalClass(_ByClass):
     """Samples of the normal class, for data with anomalies: what would the explicand look like if nothing were wrong?
 
     Args:
-        samples: the pool, as for `Samples`.
+        samples: the pool, as for `RandomSamples`.
         labels: the class of each sample of the pool, (N,).
         normal: the normal class.
         count: the number of references for each explicand.
@@ -102,12 +97,8 @@ class NormalClass(_ByClass):
     """
 
     normal: int
-    count: int = 5
+    count: int = setting(5, COUNT)
     explicand_labels: Any = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(self.count)
 
     def counts(self, task: Task, classes: list[int]) -> list[dict[int, int]]:
         for row, label in zip(task.rows.tolist(), _explained_classes(task, self.explicand_labels), strict=True):
@@ -127,7 +118,7 @@ class OfClasses(_ByClass):
     here.
 
     Args:
-        samples: the pool, as for `Samples`.
+        samples: the pool, as for `RandomSamples`.
         labels: the class of each sample of the pool, (N,).
         classes: one class for all explicands, one for each of them, several as a row [[3, 5]] for all or a row for each, or
             "next", the most likely class of each explicand but the explained one. By default those of the call's `against`.
@@ -135,11 +126,7 @@ class OfClasses(_ByClass):
     """
 
     classes: Any = None
-    count: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(self.count)
+    count: int = setting(5, COUNT)
 
     def counts(self, task: Task, classes: list[int]) -> list[dict[int, int]]:
         chosen = task.against
@@ -162,19 +149,14 @@ class Relevant(_ByClass):
     something else besides the explained class.
 
     Args:
-        samples: the pool, as for `Samples`.
+        samples: the pool, as for `RandomSamples`.
         labels: the class of each sample of the pool, (N,).
         top_k: the number of classes; the default, with the explained class, is the paper's top four.
         per_class: the number of samples of each class.
     """
 
-    top_k: int = 3
-    per_class: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(self.per_class, "per_class")
-        check_count(self.top_k, "top_k")
+    top_k: int = setting(3, COUNT)
+    per_class: int = setting(1, COUNT)
 
     def counts(self, task: Task, classes: list[int]) -> list[dict[int, int]]:
         scores = task.explicand_scores[task.rows].cpu()
@@ -190,7 +172,7 @@ class NearestLabels(References):
     """Samples with the opposite value of the explained label and the nearest other labels in ℓ1, for independent labels.
 
     Args:
-        samples: the pool, as for `Samples`.
+        samples: the pool, as for `RandomSamples`.
         labels: the labels of the pool's samples, zeros and ones (N, L), in the order of the model's outputs.
         count: the number of references for each explicand. Ties in distance are broken at random.
         explicand_labels: the labels of the explicands, (B, L). By default the model's predictions: one where the logit is
@@ -199,11 +181,11 @@ class NearestLabels(References):
 
     samples: Any = field(repr=False)
     labels: Any = field(repr=False)
-    count: int = 5
+    count: int = setting(5, COUNT)
     explicand_labels: Any = None
 
     def __post_init__(self) -> None:
-        check_count(self.count)
+        super().__post_init__()
         _as_binary(self.labels, "labels")
 
     def draw(self, task: Task) -> Tensor:

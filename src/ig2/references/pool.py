@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError, describe
 from ig2.references.base import References, as_references, draw_references, flatten_inputs
 
@@ -76,7 +76,7 @@ class OpenPool:
 
 
 @dataclass(frozen=True, eq=False)
-class Samples(References):
+class RandomSamples(References):
     """`count` samples drawn from a pool without replacement, excluding the explicand, as in expected gradients [Erion 2021].
 
     Args:
@@ -86,10 +86,7 @@ class Samples(References):
     """
 
     pool: Any = field(repr=False)
-    count: int = 10
-
-    def __post_init__(self) -> None:
-        check_count(self.count)
+    count: int = setting(10, COUNT)
 
     def draw(self, task: Task) -> Tensor:
         pool = OpenPool(self.pool, task)
@@ -102,7 +99,7 @@ class Union(References):
     """The combined references of several strategies, for example black and white: `Union(Zeros(), White())`."""
 
     strategies: tuple[References, ...]
-    inside: ClassVar[bool] = False  # each strategy is checked by itself
+    inside = False  # each strategy is checked by itself
 
     def __init__(self, *strategies: Any) -> None:
         if not strategies:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ class OneAtATime(References):
 
     references: Any
     axis: int = 0
-    inside: ClassVar[bool] = False  # its references are checked by themselves
+    inside = False  # its references are checked by themselves
 
     def __post_init__(self) -> None:
         as_references(self.references)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ig2._engine.task import Task
-from ig2._utils.checks import check_count
+from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError
 from ig2.paths.base import distances
 from ig2.references.base import References, WeightedSamples, as_references, draw_references
@@ -64,7 +64,7 @@ class LocalClusters(References):
     that centre. The published code clusters the training set once and stores images; this one clusters the pool in each call.
 
     Args:
-        pool: samples (N, ...), as for `Samples`; the network is run on all of them.
+        pool: samples (N, ...), as for `RandomSamples`; the network is run on all of them.
         clusters: the number of clusters of outputs.
         count: the number of references for each explicand; every cluster needs at least as many samples.
 
@@ -73,12 +73,8 @@ class LocalClusters(References):
     """
 
     pool: Any = field(repr=False)
-    clusters: int = 9
-    count: int = 10
-
-    def __post_init__(self) -> None:
-        check_count(self.clusters, "clusters")
-        check_count(self.count)
+    clusters: int = setting(9, COUNT)
+    count: int = setting(10, COUNT)
 
     def draw(self, task: Task) -> WeightedSamples:
         pool = OpenPool(self.pool, task)

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ig2.groups import Grid
 from ig2.methods import ExpectedIG
-from ig2.methods.kernelshap import Grid
 from ig2.metrics.curves import OutputOption
 from ig2.model import wrap
 from ig2.references import round_robin

@@ -21,9 +21,9 @@ from ig2._utils.checks import check_count, check_seed
 from ig2.attribution import Attribution
 from ig2.comparison import WithoutReferences
 from ig2.errors import IG2Warning, InputError, describe
+from ig2.groups import Groups
 from ig2.methods import IG2, DeepSHAP, ExpectedIG, Gradient, GuidedIG, IntegratedGradients, KernelSHAP, Random
 from ig2.methods.base import Method
-from ig2.methods.kernelshap import Groups
 from ig2.metrics import removal
 from ig2.metrics.base import Metric
 from ig2.metrics.curves import Deletion, DiffID, Insertion, OutputOption

@@ -19,7 +19,7 @@ from ig2._engine.inputs import Inputs
 from ig2._engine.task import scores
 from ig2._utils.checks import check_count
 from ig2.errors import InputError, import_extra
-from ig2.methods.kernelshap import Grid
+from ig2.groups import Grid
 from ig2.modalities.image.reading import Framing
 from ig2.model import Model, Preparation
 from ig2.references import round_robin

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, ClassVar
 
-from ig2.methods.kernelshap import Grid
+from ig2.groups import Grid
 from ig2.model import wrap
-from ig2.references import choose_other_classes
 from ig2_bench.datasets import mnist
-from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.datasets.base import LabelledSamples, choose_other_classes
 from ig2_bench.networks.training import train_network
 from ig2_bench.suite import BenchOptions
 from ig2_bench.suites.experiment import (

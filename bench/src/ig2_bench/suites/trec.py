@@ -18,17 +18,17 @@ from ig2._utils.files import check_regular
 from ig2.attribution import Attribution
 from ig2.demo.questions import PAD
 from ig2.errors import InputError, describe
+from ig2.groups import Groups
 from ig2.methods.deepshap import DeepSHAP
-from ig2.methods.kernelshap import Groups
 from ig2.methods.path import PathMethod
 from ig2.metrics.base import Metric
 from ig2.metrics.curves import Deletion, DiffID, Insertion
 from ig2.model import wrap
-from ig2.references import choose_other_classes, round_robin
+from ig2.references import round_robin
 from ig2.table import Column
 from ig2_bench.board.roster import AtGradCF
 from ig2_bench.datasets import trec
-from ig2_bench.datasets.base import LabelledSamples
+from ig2_bench.datasets.base import LabelledSamples, choose_other_classes
 from ig2_bench.networks.base import SampleNetwork
 from ig2_bench.networks.questions import QuestionCNN
 from ig2_bench.networks.training import train_network
@@ -328,7 +328,7 @@ def _choose_one_by_one(target: Tensor, pool: LabelledSamples, seed: int) -> dict
 def _takes_secants(method: Any) -> bool:
     """Whether a method's slopes are those between two ends."""
     inner = method.method if isinstance(method, AtGradCF) else method
-    return isinstance(inner, PathMethod) and inner.rule is not None and inner.rule.plan.secants
+    return isinstance(inner, PathMethod) and inner.rule is not None and inner.rule.needs.secants
 
 
 def _find_vectors(folder: Path | None) -> Path | None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from ig2.errors import InputError
-from ig2.methods.kernelshap import Grid
+from ig2.groups import Grid
 from ig2.model import wrap
 from ig2_bench.datasets.base import LabelledSamples
 from ig2_bench.datasets.wafer import drawn, wm811k

@@ -18,13 +18,15 @@ from ig2.comparison import WithoutReferences
 from ig2.errors import InputError, describe
 from ig2.methods import IG2, DeepSHAP, ExpectedIG, GuidedIG, IntegratedGradients, KernelSHAP, Random
 from ig2.metrics.base import Metric
+from ig2.metrics.faithfulness import Faithfulness, Monotonicity
 from ig2.metrics.gaussian import Distribution, Gaussian, Mixture
-from ig2.metrics.perturbation import Faithfulness, Infidelity, Monotonicity, PublishedMonotonicity
-from ig2.metrics.roar import ROAR, Predict
+from ig2.metrics.infidelity import Infidelity
 from ig2.metrics.shapley import GTShapley, conditional_shapley
 from ig2.model import Model, wrap
 from ig2.table import Column
 from ig2_bench.datasets.synthetic import Data, Family, Labels, Synthetic
+from ig2_bench.metrics.monotonicity import PublishedMonotonicity
+from ig2_bench.metrics.roar import ROAR, Predict
 from ig2_bench.networks.perceptron import PerceptronSettings, train_perceptrons
 from ig2_bench.suite import BenchOptions, MethodLike, Suite, check_returned
 from ig2_bench.suites.studies import WithReferences

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2 import rules
+from ig2._utils.blur import blur
 from ig2._utils.checks import check_count, check_seed
 from ig2._utils.training import fit, local_seed
 from ig2.comparison import WithoutReferences
@@ -36,7 +37,6 @@ from ig2.methods import (
 )
 from ig2.metrics import GTAUC, GTSum
 from ig2.model import Model, wrap
-from ig2.paths.blur import blur
 from ig2.table import Column
 from ig2_bench.suite import BenchOptions, MethodLike, Suite
 from ig2_bench.suites.synthetic import COSTS, attribute

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from torch import Tensor
 import ig2
 from ig2._utils.checks import check_count
 from ig2.compat.captum.forms import Target, Tensors, as_args, as_tensors, column, like
-from ig2.compat.captum.network import Lower, SharedTensor, select_neuron, select_output
+from ig2.compat.captum.network import Lower, SharedTensor, select_output
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method
 from ig2.model import Layer, Model, preprocess_arguments
@@ -28,7 +27,7 @@ class Explained(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Call:
+class CaptumCall:
     """Inputs, target and further arguments in Captum's forms.
 
     Values belong to the inputs, or to a layer. There may be `count` copies of each input, one after
@@ -52,7 +51,7 @@ class Call:
         """Return values in the form of what they belong to."""
         return like(self.inputs, values) if self.layer is None else values[0]
 
-    def repeat(self, count: int) -> Call:
+    def repeat(self, count: int) -> CaptumCall:
         """Return the call for `count` copies of each input, its target and its further arguments."""
         check_count(count, "n_samples")
         if not all(tensor.is_floating_point() for tensor in self.tensors):
@@ -73,26 +72,17 @@ class Call:
             count=count,
         )
 
-    def move(self, points: Sequence[Tensor]) -> Call:
+    def move(self, points: Sequence[Tensor]) -> CaptumCall:
         """Return the call for other inputs."""
         return replace(self, inputs=like(self.inputs, points))
 
-    def between(self, ends: Sequence[Tensor], places: Tensor) -> Call:
+    def between(self, ends: Sequence[Tensor], places: Tensor) -> CaptumCall:
         """Return the call for points from inputs, at 0, to `ends`, at 1, of each input or copy."""
         points = []
         for tensor, end in zip(self.tensors, ends, strict=True):
             far = end.repeat_interleave(len(tensor) // len(end), dim=0).view_as(tensor)
             points.append(torch.lerp(tensor, far, column(places, tensor)))
         return self.move(points)
-
-    def of(self, selector: Any) -> Call:
-        """Return the call that explains a neuron of the layer by the inputs."""
-        assert self.layer is not None
-        select = functools.partial(select_neuron, selector=selector)
-        net = Lower(self.model.net, self.layer, select)
-        net.training = False  # by itself: train() would reach the user's modules
-        model = self.model.exchange(net=net, representation=None, output="logit")
-        return replace(self, model=model, target=None, layer=None)
 
     # -- results -------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Captum's classes on our engine: each computation once, for inputs, layers and neurons.
+"""Captum's classes on our engine: each computation once, for inputs and for layers.
 
 A class here takes its arguments, their defaults and its flags from Captum's class of that name.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,11 +15,10 @@ from torch import Tensor
 
 import ig2
 from ig2._utils.checks import check_count
-from ig2.compat.captum.call import Call
+from ig2.compat.captum.call import CaptumCall
 from ig2.compat.captum.forms import (
     as_args,
     as_tensors,
-    column,
     draw_line,
     match_masks,
     pair_baselines,
@@ -27,10 +26,11 @@ from ig2.compat.captum.forms import (
     share_baselines,
 )
 from ig2.compat.captum.method import Adapter, captum, wrapped
-from ig2.compat.captum.network import select_neuron
 from ig2.errors import InputError, describe
 from ig2.methods.path import PathMethod
 from ig2.model import Layer, find_layer
+from ig2.paths import Straight
+from ig2.rules import Needs, Rule, Segments
 
 Values = Sequence[Tensor]
 
@@ -68,7 +68,7 @@ class Captums(Adapter):
 
     def __init_subclass__(cls) -> None:
         theirs = getattr(captum, cls.__name__, None)
-        if theirs is None:  # a place: `AtLayer`, `OfNeuron`
+        if theirs is None:  # `AtLayer`
             return
         cls.__init__ = _declare(theirs.__init__, "_build", seed=True)  # type: ignore[method-assign]
         cls.attribute = wrapped(_declare(theirs.attribute, "_run"))
@@ -93,13 +93,13 @@ class Captums(Adapter):
         arguments.pop("grad_kwargs", None)  # of Captum's own gradients
         return self._attribute(self._read_call(arguments), **arguments)
 
-    def _read_call(self, arguments: dict[str, Any]) -> Call:
+    def _read_call(self, arguments: dict[str, Any]) -> CaptumCall:
         """Take out what says which output of which inputs is explained."""
         names = ("inputs", "target", "additional_forward_args", "internal_batch_size")
         inputs, target, extra, batch_size = (arguments.pop(name, None) for name in names)
-        return Call(self.model, inputs, target, extra, batch_size, self.seed)
+        return CaptumCall(self.model, inputs, target, extra, batch_size, self.seed)
 
-    def _finish(self, copies: Call, values: Values, ends: Values, with_delta: bool) -> Any:
+    def _finish(self, copies: CaptumCall, values: Values, ends: Values, with_delta: bool) -> Any:
         """Return the mean over the copies of each input, and the convergence delta of every copy."""
         means = copies.like([value.mean(dim=1) for value in copies.gather(values)])
         if not with_delta:
@@ -112,24 +112,12 @@ class Captums(Adapter):
 class AtLayer(Captums):
     """At a layer: a module of the network or its name; a single one, where Captum accepts a list."""
 
-    def _read_call(self, arguments: dict[str, Any]) -> Call:
-        inputs = arguments.keys() & {"attribute_to_layer_input", "attribute_to_neuron_input"}
-        (to_input,) = map(arguments.pop, inputs)
+    def _read_call(self, arguments: dict[str, Any]) -> CaptumCall:
+        to_input = arguments.pop("attribute_to_layer_input")
         layer = find_layer(self.model.net, self.layer, "layer")
         if not isinstance(layer, Layer):
             raise InputError(f"layer={self.layer!r} is the network's own output: name a module")
         return replace(super()._read_call(arguments), layer=replace(layer, side="input") if to_input else layer)
-
-
-class OfNeuron(AtLayer):
-    """Of a neuron of a layer.
-
-    `neuron_selector` is its index in one sample's activation, a number or a tuple; with slices in it
-    the sum of those neurons; or a function from the activation to (B,), or to its sum over the batch.
-    """
-
-    def _read_call(self, arguments: dict[str, Any]) -> Call:
-        return super()._read_call(arguments).of(arguments.pop("neuron_selector"))
 
 
 # -- gradients -------------------------------------------------------------------------------------
@@ -138,19 +126,15 @@ class OfNeuron(AtLayer):
 class Saliency(Captums):
     """`captum.attr.Saliency` [Simonyan 2014]: the gradient, without its sign unless `abs=False`."""
 
-    def _attribute(self, call: Call, abs: bool = False) -> Any:
+    def _attribute(self, call: CaptumCall, abs: bool = False) -> Any:
         values = call.slopes().values
         return call.like([value.abs() for value in values] if abs else values)
-
-
-class NeuronGradient(OfNeuron, Saliency):
-    """`captum.attr.NeuronGradient`: the gradient of a neuron, with its sign."""
 
 
 class InputXGradient(Captums):
     """`captum.attr.InputXGradient` [Shrikumar 2016] on our engine."""
 
-    def _attribute(self, call: Call) -> Any:
+    def _attribute(self, call: CaptumCall) -> Any:
         method = ig2.InputXGradient() if self._multiply_by_inputs else ig2.Gradient()
         return call.like(call.explain(method).values)
 
@@ -162,14 +146,14 @@ class LayerGradientXActivation(AtLayer, InputXGradient):
 class LayerActivation(AtLayer):
     """`captum.attr.LayerActivation`: the output of a layer, or its input."""
 
-    def _attribute(self, call: Call) -> Any:
+    def _attribute(self, call: CaptumCall) -> Any:
         return call.like(call.read(call.tensors))
 
 
 class LayerGradCam(AtLayer):
     """`captum.attr.LayerGradCam` [Selvaraju 2017]: Σₖ mean(∂f/∂Aₖ) · Aₖ, on the layer's grid."""
 
-    def _attribute(self, call: Call, relu_attributions: bool, attr_dim_summation: bool) -> Any:
+    def _attribute(self, call: CaptumCall, relu_attributions: bool, attr_dim_summation: bool) -> Any:
         (gradient,), (activation,), _ = call.slopes()
         weights = gradient.mean(dim=tuple(range(2, gradient.ndim)), keepdim=True) if gradient.ndim > 2 else gradient
         maps = weights * activation
@@ -180,7 +164,7 @@ class LayerGradCam(AtLayer):
 # -- along the inputs' line ------------------------------------------------------------------------
 
 
-def _average_slopes(call: Call, ends: Values, n_steps: int, method: str) -> tuple[Tensor, ...]:
+def _average_slopes(call: CaptumCall, ends: Values, n_steps: int, method: str) -> tuple[Tensor, ...]:
     """Return the mean gradient on the line from each input to its baseline."""
     places, weights = place_points(n_steps, method)
     copies = call.repeat(len(places))
@@ -196,7 +180,7 @@ class IntegratedGradients(Captums):
 
     def _attribute(
         self,
-        call: Call,
+        call: CaptumCall,
         baselines: Any,
         n_steps: int,
         method: str,
@@ -226,17 +210,6 @@ class LayerIntegratedGradients(AtLayer, IntegratedGradients):
             raise InputError("multiply_by_inputs=False is not available at a layer: use ig2.Gradient()(net, x, at=layer)")
 
 
-class NeuronIntegratedGradients(OfNeuron, IntegratedGradients):
-    """`captum.attr.NeuronIntegratedGradients`: Integrated Gradients of a neuron."""
-
-
-class InternalInfluence(AtLayer):
-    """`captum.attr.InternalInfluence` [Leino 2018]: a layer's mean gradient on the inputs' line."""
-
-    def _attribute(self, call: Call, baselines: Any, n_steps: int, method: str) -> Any:
-        return call.like(_average_slopes(call, pair_baselines(call.tensors, baselines), n_steps, method))
-
-
 class LayerConductance(AtLayer):
     """`captum.attr.LayerConductance` [Dhamdhere 2019]: Σ ∂f/∂h · Δh over points on the inputs' line.
 
@@ -245,7 +218,7 @@ class LayerConductance(AtLayer):
     n_steps + 1; "gausslegendre" excludes both ends, "riemann_trapezoid" includes them.
     """
 
-    def _attribute(self, call: Call, baselines: Any, n_steps: int, method: str, return_convergence_delta: bool) -> Any:
+    def _attribute(self, call: CaptumCall, baselines: Any, n_steps: int, method: str, return_convergence_delta: bool) -> Any:
         check_count(n_steps, "n_steps")
         distinct = set(place_points(n_steps + 1, method)[0].tolist())
         places = torch.tensor(sorted(distinct, reverse=True), dtype=torch.float64)  # from the baseline, each once
@@ -256,28 +229,27 @@ class LayerConductance(AtLayer):
         return self._finish(call, [values], ends, return_convergence_delta)
 
 
-class NeuronConductance(AtLayer):
-    """`captum.attr.NeuronConductance`: the inputs' contributions to the output through a neuron."""
-
-    def _attribute(self, call: Call, neuron_selector: Any, baselines: Any, n_steps: int, method: str) -> Any:
-        places, weights = place_points(n_steps, method)
-        ends, copies = pair_baselines(call.tensors, baselines), call.repeat(len(places))
-        points = copies.between(ends, places)
-        (above,), below = points.slopes().values, points.of(neuron_selector).slopes().values
-        factor = select_neuron(above, neuron_selector)
-        means = copies.sum([slope * column(factor, slope) for slope in below], weights)
-        if self._multiply_by_inputs:
-            means = tuple(m * (x - end.view_as(x)) for m, x, end in zip(means, call.tensors, ends, strict=True))
-        return replace(call, layer=None).like(means)
-
-
 # -- DeepLIFT and SHAP -----------------------------------------------------------------------------
 
 
-class _Multipliers(ig2.DeepSHAP):
-    """DeepLIFT's multipliers, without the factor input − baseline."""
+@dataclass(frozen=True, repr=False)
+class _Multipliers(Rule):
+    """The slopes of `ig2.rules.secant`: DeepLIFT's multipliers, without the factor input − baseline."""
 
-    multiplies = False
+    @property
+    def needs(self) -> Needs:
+        return Needs(secants=True)
+
+    def terms(self, segments: Segments) -> tuple[Tensor, ...]:
+        assert segments.average is not None
+        return (segments.average,)
+
+
+class _Rescaled(ig2.DeepSHAP):
+    """`ig2.DeepSHAP` by its multipliers."""
+
+    def __init__(self) -> None:
+        PathMethod.__init__(self, Straight(1), None, _Multipliers("multipliers"))
 
 
 class DeepLift(Captums):
@@ -288,7 +260,7 @@ class DeepLift(Captums):
 
     def _attribute(
         self,
-        call: Call,
+        call: CaptumCall,
         baselines: Any,
         return_convergence_delta: bool = False,
         custom_attribution_func: Callable[..., Any] | None = None,
@@ -296,14 +268,14 @@ class DeepLift(Captums):
         count, ends = self._pair(call, baselines)
         pairs = call.repeat(count)
         starts = [end.view_as(tensor) for end, tensor in zip(ends, pairs.tensors, strict=True)]
-        values, activations, _ = pairs.explain(_Multipliers(), ends)
+        values, activations, _ = pairs.explain(_Rescaled(), ends)
         if custom_attribution_func is not None:
             values = as_tensors(custom_attribution_func(values, activations, pairs.read(starts)))
         elif self._multiply_by_inputs:
             values = _multiply(values, activations, pairs.read(starts))
         return self._finish(pairs, values, starts, return_convergence_delta)
 
-    def _pair(self, call: Call, baselines: Any) -> tuple[int, tuple[Tensor, ...]]:
+    def _pair(self, call: CaptumCall, baselines: Any) -> tuple[int, tuple[Tensor, ...]]:
         """Return the number of baselines of each input, and the baseline (n, 1, ...) of each pair."""
         return 1, pair_baselines(call.tensors, baselines)
 
@@ -315,7 +287,7 @@ class DeepLiftShap(DeepLift):
     `custom_attribution_func` gets all pairs.
     """
 
-    def _pair(self, call: Call, baselines: Any) -> tuple[int, tuple[Tensor, ...]]:
+    def _pair(self, call: CaptumCall, baselines: Any) -> tuple[int, tuple[Tensor, ...]]:
         samples, rows = share_baselines(call.inputs, baselines), len(call.tensors[0])
         ends = (sample.repeat(rows, *[1] * (sample.ndim - 1)).unsqueeze(1) for sample in samples)
         return len(samples[0]), tuple(ends)
@@ -332,14 +304,6 @@ class LayerDeepLiftShap(AtLayer, DeepLiftShap):
     """`captum.attr.LayerDeepLiftShap`: the mean of `LayerDeepLift` over shared baselines."""
 
 
-class NeuronDeepLift(OfNeuron, DeepLift):
-    """`captum.attr.NeuronDeepLift`: `DeepLift` of a neuron."""
-
-
-class NeuronDeepLiftShap(OfNeuron, DeepLiftShap):
-    """`captum.attr.NeuronDeepLiftShap`: `DeepLiftShap` of a neuron."""
-
-
 class GradientShap(Captums):
     """`captum.attr.GradientShap`: the gradient between noisy inputs and random baselines.
 
@@ -351,7 +315,7 @@ class GradientShap(Captums):
 
     def _attribute(
         self,
-        call: Call,
+        call: CaptumCall,
         baselines: Any,
         n_samples: int,
         stdevs: Any,
@@ -381,10 +345,6 @@ class LayerGradientShap(AtLayer, GradientShap):
     """`captum.attr.LayerGradientShap`: `GradientShap` at a layer, times h(input) − h(baseline)."""
 
 
-class NeuronGradientShap(OfNeuron, GradientShap):
-    """`captum.attr.NeuronGradientShap`: `GradientShap` of a neuron."""
-
-
 def _multiply(slopes: Values, activations: Values, bases: Values) -> tuple[Tensor, ...]:
     return tuple(slope * (x - base) for slope, x, base in zip(slopes, activations, bases, strict=True))
 
@@ -397,7 +357,7 @@ class KernelShap(Captums):
     as one.
     """
 
-    def _attribute(self, call: Call, baselines: Any, feature_mask: Any, return_input_shape: bool, **options: Any) -> Any:
+    def _attribute(self, call: CaptumCall, baselines: Any, feature_mask: Any, return_input_shape: bool, **options: Any) -> Any:
         tensors = call.tensors
         masks, ends = match_masks(tensors, feature_mask), pair_baselines(tensors, baselines)
         full = [mask.expand(tensor.shape) for mask, tensor in zip(masks, tensors, strict=True)]
@@ -423,7 +383,7 @@ class KernelShap(Captums):
         return call.like([coefficients.gather(1, mask.flatten(1)).reshape(mask.shape) for mask in masks])
 
     def _explain_groups(
-        self, call: Call, ends: Values, masks: Values, n_samples: int, perturbations_per_eval: int, show_progress: bool
+        self, call: CaptumCall, ends: Values, masks: Values, n_samples: int, perturbations_per_eval: int, show_progress: bool
     ) -> Tensor:
         """Return what each group contributes, (B, groups)."""
         groups = torch.cat([mask.flatten(1) for mask in masks], dim=1)
@@ -435,11 +395,11 @@ class KernelShap(Captums):
         # the engine divides it among the group's features
         return values.new_zeros(len(groups), count).scatter_add_(1, groups, values)
 
-    def _returns_one(self, call: Call) -> bool:
+    def _returns_one(self, call: CaptumCall) -> bool:
         """Return whether the forward function returns one number for all inputs together."""
         with torch.no_grad():
             result = self.forward_func(*call.tensors, *as_args(call.extra))
         return result.numel() == 1 if isinstance(result, Tensor) else isinstance(result, (int, float))
 
-    def _run_whole(self, call: Call) -> Callable[..., Any]:
+    def _run_whole(self, call: CaptumCall) -> Callable[..., Any]:
         return lambda *batch: self.forward_func(*(part[0] for part in batch), *as_args(call.extra))

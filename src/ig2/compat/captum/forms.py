@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -21,7 +21,6 @@ from ig2.rules import Quadrature
 Tensors = Tensor | tuple[Tensor, ...]
 Baselines = Tensor | float | tuple[Tensor | float, ...] | None
 Target = int | tuple[int, ...] | Tensor | list[int] | list[tuple[int, ...]] | None
-Selector = int | tuple[int | slice, ...] | Callable[[Tensor], Tensor]
 Integration = Literal["gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"]
 
 # Captum counts from the baseline and we from the explicand, so that its left is our right.

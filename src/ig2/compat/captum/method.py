@@ -10,7 +10,7 @@ from torch import Tensor
 
 import ig2
 from ig2.compat import AnyModel, as_method
-from ig2.compat.captum.call import Call
+from ig2.compat.captum.call import CaptumCall
 from ig2.compat.captum.forms import (
     Baselines,
     Integration,
@@ -121,7 +121,7 @@ class CaptumMethod(Adapter):
             if target is not None:
                 raise InputError(f"{name} has no baseline, got {describe(baselines)}: leave baselines out")
             baselines, target = None, baselines
-        call = Call(self.model, inputs, target, additional_forward_args, internal_batch_size, self.seed)
+        call = CaptumCall(self.model, inputs, target, additional_forward_args, internal_batch_size, self.seed)
         references = self._as_references(call.tensors, baselines)
         values, _, residual = call.explain(change_steps(self.method, n_steps, method), references)
         if not return_convergence_delta:

@@ -1,18 +1,17 @@
-"""The network that a call of Captum's explains: by one of its outputs, or a neuron of a layer."""
+"""The network that a call of Captum's explains: by one of its outputs, or up to a layer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ig2._engine.activations import Hooked, first_result, first_tensor
-from ig2.compat.captum.forms import Selector, Target
+from ig2.compat.captum.forms import Target
 from ig2.errors import InputError, describe
-from ig2.model import OUTPUTS, Layer, Model
+from ig2.model import OUTPUTS, Model
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,7 @@ def select_output(model: Model, target: Target, scalars: tuple[int, ...]) -> tup
 
 
 class Lower(Hooked):
-    """A network up to a layer, which returns a selection of its activation, by default all of it."""
-
-    def __init__(self, net: nn.Module, layer: Layer, select: Callable[[Tensor], Tensor] | None = None) -> None:
-        super().__init__(net, layer)
-        self.select = select
+    """A network up to a layer, which returns its activation."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         seen: list[Tensor] = []  # a copy, which later layers do not write into
@@ -88,25 +83,4 @@ class Lower(Hooked):
         self.run(args, kwargs, before, lambda _, args, result: seen.append(first_result(result).clone()))
         if not seen:
             raise InputError(f"layer {self.name!r} does not run in the network's forward pass: name one that does")
-        return seen[-1] if self.select is None else self.select(seen[-1])
-
-
-def select_neuron(activation: Tensor, selector: Selector) -> Tensor:
-    """Return one number of each sample's activation, or the sum of several, (B,)."""
-    if callable(selector):
-        chosen = selector(activation)
-        # Captum differentiates a sum over the batch too; a sample's own is what the function makes of it alone
-        return chosen if chosen.ndim else torch.stack([selector(sample[None]) for sample in activation])
-    index = selector if isinstance(selector, tuple) else (selector,)
-    try:
-        chosen = activation[(slice(None), *index)]
-    except (IndexError, TypeError) as error:
-        raise InputError(f"neuron_selector {selector!r} is none of an activation {describe(activation)}: {error}") from error
-    if any(isinstance(part, slice) for part in index):
-        return chosen.flatten(1).sum(dim=1)
-    if chosen[0].numel() != 1:
-        raise InputError(
-            f"neuron_selector {selector!r} names {tuple(chosen.shape[1:])} neurons of an activation {describe(activation)}: "
-            "give an index for each of its axes, or slices for their sum"
-        )
-    return chosen.flatten()
+        return seen[-1]

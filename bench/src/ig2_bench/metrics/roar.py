@@ -14,12 +14,16 @@ from torch import Tensor
 
 from ig2._engine.inputs import check_numeric
 from ig2._utils.checks import check_seed, is_number, require
+from ig2._utils.settings import Accepted, Settings, required
 from ig2.attribution import Attribution
 from ig2.errors import InputError, ModelError, describe
 from ig2.methods.base import summary
 from ig2.metrics.base import Better, Scores
-from ig2.metrics.conditional import Conditional, check_conditional, check_tabular, replace_unknown
+from ig2.metrics.conditional import CONDITIONAL, Conditional, check_tabular
 from ig2.metrics.correlation import order_features
+
+# Rows that get noise of their own together: of their draws, one in so many is kept.
+ROWS_AT_ONCE = 64
 
 Predict = Callable[[Tensor], Tensor]
 Retrain = Callable[[Tensor, Tensor, int], Predict]
@@ -47,7 +51,7 @@ def train_one_by_one(retrain: Retrain) -> Retrain:
 
 
 @dataclass(frozen=True, eq=False)
-class ROAR:
+class ROAR(Settings):
     """Remove and retrain: the error of models trained without the features with the largest attributions [Hooker 2019].
 
     For each cutoff c, the ⌊c·d⌋ features of each sample with the largest |φ| are replaced by one draw given the others, in the
@@ -66,15 +70,14 @@ class ROAR:
         cutoffs: the shares of the features to remove, increasing.
     """
 
-    retrain: Retrain
-    conditional: Conditional
+    retrain: Retrain = required(Accepted(callable, "a function of (x, y, seed)"))
+    conditional: Conditional = required(CONDITIONAL)
     cutoffs: tuple[float, ...] = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
     name: ClassVar[str] = "ROAR"
     better: ClassVar[Better] = "higher"
 
     def __post_init__(self) -> None:
-        check_conditional(self.conditional)
-        require(callable(self.retrain), "retrain", self.retrain, "a function of (x, y, seed)")
+        super().__post_init__()
         valid = len(self.cutoffs) > 1 and all(is_number(cutoff) and 0 <= cutoff <= 1 for cutoff in self.cutoffs)
         valid = valid and all(low < high for low, high in pairwise(self.cutoffs))
         require(valid, "cutoffs", self.cutoffs, "at least two increasing shares from 0 to 1")
@@ -185,3 +188,13 @@ def _check_data(data: object, name: str) -> tuple[Tensor, Tensor, dict[str, Tens
             raise InputError(f"{name}'s attribution is {describe(values)}, expected {tuple(samples.shape)}, as the samples")
         checked[method] = values.to(samples.device)
     return samples, y, checked
+
+
+def replace_unknown(x: Tensor, known: Tensor, conditional: Conditional, generator: torch.Generator) -> Tensor:
+    """Replace the unknown features of each row (n, d) by one draw, with noise of its own; known features keep their values."""
+    pieces = []
+    for rows, mask in zip(torch.split(x, ROWS_AT_ONCE), torch.split(known, ROWS_AT_ONCE), strict=True):
+        # a distribution gives all rows the same noise, so each row takes another of as many draws as there are rows
+        index = torch.arange(len(rows), device=x.device)
+        pieces.append(conditional.draw(rows, mask, len(rows), generator)[index, index].to(x))
+    return torch.cat(pieces)

@@ -9,9 +9,9 @@ import torch
 import ig2
 from ig2.errors import InputError, ModelError
 from ig2.methods.random import Random
-from ig2.metrics.conditional import ConstantFill
+from ig2.metrics.conditional import ConstantFill, Marginal
 from ig2.metrics.gaussian import Gaussian
-from ig2.metrics.roar import ROAR, train_one_by_one
+from ig2_bench.metrics.roar import ROAR, replace_unknown, train_one_by_one
 from networks import data
 
 GAUSSIAN = Gaussian.correlated(5)
@@ -194,3 +194,13 @@ def test_what_cannot_be_used_is_refused():
 
 def data_like(x):
     return data(*x.shape, seed=3)
+
+
+def test_replaced_rows_have_noise_of_their_own():
+    x, generator = torch.zeros(3000, 2, dtype=torch.float64), torch.Generator()
+    known = torch.tensor([True, False]).expand(3000, 2)
+    normal = torch.randn(500, 2, generator=generator.manual_seed(5)).double()
+    for distribution in (Gaussian.correlated(2, 0.0), Marginal(normal)):
+        second = replace_unknown(x, known, distribution, generator.manual_seed(0))[:, 1]
+        assert len(second.unique()) > 400
+        assert abs(float(second.mean())) < 0.15 and abs(float(second.std()) - 1) < 0.1
