@@ -225,11 +225,7 @@ def test_a_call_goes_on_in_the_way_that_agrees_with_difference_quotients(name: s
 
 
 def test_an_advice_is_given_once_for_all_calls_of_a_kept_network():
-    from dataclasses import replace
-
-    from ig2._engine.session import Kept
-
-    model = replace(ig2.wrap(seeded(lambda: Faulty(FAULTS["in a batch"]), 0)), kept=Kept())
+    model = ig2.wrap(seeded(lambda: Faulty(FAULTS["in a batch"]), 0))
     with pytest.warns(ig2.IG2Warning, match="difference quotients agree"):
         first = ig2.Gradient()(model, randn(3, 2, 6), 0)
     again = ig2.Gradient()(model, randn(3, 2, 6), 0)

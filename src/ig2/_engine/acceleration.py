@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from ig2._engine.inputs import Inputs
 from ig2._engine.isolation import CopyError, isolate
@@ -44,7 +45,7 @@ FULL_FLOAT32 = (
     "To stay in float32 and not be asked again, precision='float32'. A language model takes prepare= in explain"
 )
 
-Step = Callable[..., tuple[Tensor, ...]]  # from tensors to tensors, and nothing else that matters
+Program = Callable[..., tuple[Tensor, ...]]  # from tensors to tensors, and nothing else that matters
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,22 @@ class Prepared:
     model: Model
     modules: dict[str, nn.Module]  # by the names they have in the network it was made from
     done: dict[str, Any]
+    # each of its modules, and the one that it is a copy of
+    made_from: list[tuple[nn.Module, nn.Module]] = field(default_factory=list)
+    folded: dict[nn.Module, nn.Module] = field(default_factory=dict)  # what was folded into which, both as they were copied
+
+    def refresh(self) -> None:
+        """Take over the numbers that the weights and buffers have by now of the network it was made from."""
+        own = dict(self.made_from)
+        for linear, norm in self.folded.items():
+            for name, fused in _fuse(own[linear], own[norm]).items():
+                linear.get_parameter(name).copy_(fused)
+        for module, original in self.made_from:
+            copied, current = (dict[str, Tensor | None](m._parameters) | m._buffers for m in (module, original))
+            for name, tensor in {} if module in self.folded else current.items():
+                mine = copied[name]
+                if tensor is not None and mine is not None and mine.data_ptr() != tensor.data_ptr():
+                    mine.copy_(tensor)
 
 
 def prepare(model: Model, wish: Preparation, inputs: Inputs) -> Prepared | None:
@@ -86,12 +103,14 @@ def prepare(model: Model, wish: Preparation, inputs: Inputs) -> Prepared | None:
     if casts and any(type(p) is not nn.Parameter and p.is_floating_point() for p in model.net.parameters()):
         # the copy has the user's own, which some packages cast where they are
         raise CopyError("quantised weights are not cast: load the model with another dtype")
-    copied, done = isolate(model), dict[str, Any]()
+    copied, done, folded = isolate(model), dict[str, Any](), dict[nn.Module, nn.Module]()
+    made_from = [(mine, own) for (_, mine), (_, own) in zip(copied.modules, model.modules, strict=True)]
     net = copied.net
     if folds:
         network = Network(copied, inputs)
         run = partial(network.scores_alone, inputs.data[:1], network.first)
-        done["folded"] = _fold(net, model.representation, run)
+        folded = _fold(net, model.representation, run)
+        done["folded"] = len(folded)
     by_name = dict(net.named_modules(remove_duplicate=False))
     if arranges:
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -100,7 +119,7 @@ def prepare(model: Model, wish: Preparation, inputs: Inputs) -> Prepared | None:
         assert dtype is not None
         net = _Cast(net.to(dtype), dtype)
         done["precision"] = wish.precision
-    return Prepared(replace(copied, net=net), by_name, done)
+    return Prepared(replace(copied, net=net), by_name, done, made_from, folded)
 
 
 def _wants_channels_last(modules: Sequence[nn.Module], wish: Preparation, casts: bool) -> bool:
@@ -163,29 +182,32 @@ class _Cast(nn.Module):
         return value.to(self.dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
-def _fold(net: nn.Module, layer: Layer | str | None, run: Callable[[], object]) -> int:
-    """Put every batch normalisation that follows a linear map into it; how many there were."""
+def _fold(net: nn.Module, layer: Layer | str | None, run: Callable[[], object]) -> dict[nn.Module, nn.Module]:
+    """Put every batch normalisation that follows a linear map into it; which into which."""
     places: dict[nn.Module, list[str]] = {}
     for name, module in net.named_modules(remove_duplicate=False):
         places.setdefault(module, []).append(name)
-    pairs = 0
+    folded = dict[nn.Module, nn.Module]()
     for linear, norm in _find_followed(net, run):
         # what lies between the two may be the representation
         if isinstance(layer, Layer) and (
             (layer.side == "output" and layer.name in places[linear]) or (layer.side == "input" and layer.name in places[norm])
         ):
             continue
-        scale = (norm.running_var + norm.eps).rsqrt()
-        scale = scale if norm.weight is None else scale * norm.weight
-        shift = (-norm.running_mean if linear.bias is None else linear.bias - norm.running_mean) * scale
-        shift = shift if norm.bias is None else shift + norm.bias
-        weight = linear.weight * scale.view(-1, *[1] * (linear.weight.ndim - 1))
-        linear.weight = nn.Parameter(weight.detach(), requires_grad=False)
-        linear.bias = nn.Parameter(shift.detach(), requires_grad=False)
+        for name, fused in _fuse(linear, norm).items():
+            linear.register_parameter(name, nn.Parameter(fused, requires_grad=False))
         for name in places[norm]:
             net.set_submodule(name, nn.Identity())
-        pairs += 1
-    return pairs
+        folded[linear] = norm
+    return folded
+
+
+def _fuse(linear: Any, norm: Any) -> dict[str, Tensor]:
+    """The weight and bias of a linear map with the normalisation behind it, in any number of dimensions."""
+    weight, bias = fuse_conv_bn_weights(
+        linear.weight, linear.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+    )
+    return {"weight": weight.detach(), "bias": bias.detach()}
 
 
 def _find_followed(net: nn.Module, run: Callable[[], object]) -> list[tuple[Any, Any]]:
@@ -253,12 +275,14 @@ class Recorder:
         bytes_per_point: int,
         report: dict[str, Any],
         differ: Callable[..., str | None],
+        compiled: dict[object, Program],
     ) -> None:
         self.network, self.wish, self.bytes_per_point = network, wish, bytes_per_point
         self.device = network.inputs.data.device
         self.differ = differ  # that of an `Agreement`
         self.report = report  # what was done, and what could not be
-        self._recorded: dict[tuple[Request, int], Step] = {}
+        self.compiled = compiled  # code of earlier calls: it reads the weights as they are by then
+        self._recorded: dict[tuple[Request, int], Program] = {}
         self._seen: Counter[tuple[Request, int]] = Counter()
 
     def clear(self) -> None:
@@ -276,7 +300,7 @@ class Recorder:
         values = self._recorded[request, min(sizes)](*padded)
         return tuple(tensor[:count] for tensor in values) if spare else values
 
-    def observe(self, request: Request, step: Step, args: list[Tensor], values: tuple[Tensor, ...]) -> None:
+    def observe(self, request: Request, step: Program, args: list[Tensor], values: tuple[Tensor, ...]) -> None:
         """Count a step that was run as it is, and record it once its size has come often enough.
 
         Args:
@@ -287,7 +311,7 @@ class Recorder:
         """
         key, ways = (request, len(args[0])), self._ways(len(args[0]))
         self._seen[key] += 1
-        known = self._seen[key] > 1 and "compiled" in ways and self._find_compiled(key) is not None
+        known = self._seen[key] > 1 and "compiled" in ways and self._compiled_key(key) in self.compiled
         if not ways or self._seen[key] < (2 if known else WORTH_RECORDING):
             return
         for name, make in ways.items():
@@ -297,11 +321,13 @@ class Recorder:
                 return
         self._seen[key] = -(1 << 60)  # do not try again
 
-    def _ways(self, count: int) -> dict[str, Callable[[Step, Sequence[Tensor]], Step]]:
+    def _ways(self, count: int) -> dict[str, Callable[[Program, Sequence[Tensor]], Program]]:
         """How a step of so many points is to be recorded: the first way that works."""
         if self.wish is None or torch.is_autocast_enabled(self.device.type):
             return {}
-        ways: dict[str, Callable[[Step, Sequence[Tensor]], Step]] = {"compiled": compile_step} if self.wish.compile else {}
+        ways: dict[str, Callable[[Program, Sequence[Tensor]], Program]] = (
+            {"compiled": compile_step} if self.wish.compile else {}
+        )
         if self.wish.graphs and self.device.type == "cuda" and count * self.bytes_per_point <= MOST_REPLAYED:
             ways["replayed"] = record_step
         return ways
@@ -309,15 +335,15 @@ class Recorder:
     def _try(
         self,
         name: str,
-        make: Callable[[Step, Sequence[Tensor]], Step],
+        make: Callable[[Program, Sequence[Tensor]], Program],
         key: tuple[Request, int],
-        step: Step,
+        step: Program,
         args: list[Tensor],
         values: tuple[Tensor, ...],
-    ) -> Step | None:
+    ) -> Program | None:
         """The step, recorded, if it can be and then returns what the step itself returned."""
         # a recording of CUDA kernels holds memory, and lives as long as the session; compiled code outlives it
-        compiled = self._find_compiled(key) if name == "compiled" else None
+        compiled = self.compiled.get(self._compiled_key(key)) if name == "compiled" else None
         try:
             recorded = compiled or make(partial(step, self.network), args)
             again = recorded(*args)
@@ -331,17 +357,8 @@ class Recorder:
             return None
         self.report[name] = True
         if name == "compiled":
-            self.network.model.compiled[self._compiled_key(key)] = (self._weights(), recorded)
+            self.compiled[self._compiled_key(key)] = recorded
         return recorded
-
-    def _find_compiled(self, key: tuple[Request, int]) -> Step | None:
-        """Code compiled in an earlier call, if the weights are still those."""
-        weights, step = self.network.model.compiled.get(self._compiled_key(key), ([], None))
-        current = self._weights()
-        unchanged = len(weights) == len(current) and all(
-            a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(weights, current, strict=True)
-        )
-        return step if unchanged else None
 
     def _compiled_key(self, key: tuple[Request, int]) -> Any:
         network = self.network
@@ -350,11 +367,8 @@ class Recorder:
         explained = (network.model.output, network.model.target)
         return (*key, network.inputs.attributed, explained, layer, against, self.wish, self.device)
 
-    def _weights(self) -> list[Tensor]:
-        return [t for _, m in self.network.model.modules for t in [*m.parameters(False), *m.buffers(False)]]
 
-
-def compile_step(step: Step, example: Sequence[Tensor]) -> Step:
+def compile_step(step: Program, example: Sequence[Tensor]) -> Program:
     """The step as one compiled graph, its gradients included, for tensors of the example's shapes.
 
     Operations are traced below autograd, so that the forward pass and both backward passes are one piece to the compiler,
@@ -369,7 +383,7 @@ def compile_step(step: Step, example: Sequence[Tensor]) -> Step:
     return run
 
 
-def record_step(step: Step, example: Sequence[Tensor]) -> Step:
+def record_step(step: Program, example: Sequence[Tensor]) -> Program:
     """The step's kernels on the GPU, recorded once and started together, for tensors of the example's shapes."""
     inputs = [tensor.clone() for tensor in example]
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]

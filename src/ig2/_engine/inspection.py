@@ -111,17 +111,17 @@ class Inspection:
     seen: Pass | None = None  # with the most points
 
 
-def inspect(network: Network, before: RandomState, check_mixing: bool = True, in_batches: bool = True) -> Inspection:
+def inspect(network: Network, check_mixing: bool = True, in_batches: bool = True) -> Inspection:
     """Run the first explicand alone, again, and beside another one, and refuse a network that cannot be explained.
 
     Global random state is as it was when this returns.
 
     Args:
         network: to look at; its habits are known from here on.
-        before: that state.
         check_mixing: whether samples of a batch must not influence each other.
         in_batches: whether gradients are going to be taken of several points at once.
     """
+    before = RandomState(network.inputs.data.device)
     try:
         alone, bytes_per_point = _run_first(network)
         draws = before != RandomState(before.device)

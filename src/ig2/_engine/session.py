@@ -19,6 +19,7 @@ from ig2._engine.acceleration import (
     COMPARED,
     FULL_FLOAT32,
     Prepared,
+    Program,
     Recorder,
     Request,
     first_line,
@@ -32,6 +33,7 @@ from ig2._engine.finding import find_activation, find_cuts, find_representation,
 from ig2._engine.inputs import Inputs
 from ig2._engine.inspection import Inspection, Pass, RandomState, inspect, run_points
 from ig2._engine.isolation import CopyError, open_model
+from ig2._engine.kept import Contents
 from ig2._engine.layers import Step
 from ig2._engine.memory import explain_memory_errors, is_out_of_memory
 from ig2._engine.network import Network
@@ -77,40 +79,47 @@ class Opened:
     """A network as a call left it."""
 
     source: Model  # what was opened
-    model: Model | None = None  # that on modules of our own, where it can be copied
+    contents: Contents | None = None  # of that; None where it is not kept
+    isolated: Model | None = None  # that on modules of our own, where it can be copied
+    contents_isolated: Contents | None = None
     prepared: Prepared | None = None  # a faster copy of that
     # by what the network was called with: requests and batch sizes that were compared, and what was found out
     compared: set[tuple[object, object, int]] = field(default_factory=set)
     inspections: dict[object, Inspection] = field(default_factory=dict)
     layers: dict[object, tuple[Layer | Literal["output"], int]] = field(default_factory=dict)  # of the representation
     bytes_per_point: dict[object, int] = field(default_factory=dict)  # of the faster copy
+    compiled: dict[object, Program] = field(default_factory=dict)
+
+    def hold(self, isolated: Model) -> None:
+        """Keep the model on modules of our own."""
+        self.isolated = isolated
+        self.contents_isolated = None if self.contents is None else Contents.of(isolated)
+
+    def is_reusable(self) -> bool:
+        """Whether the next call may use it: its modules hold what they held at first, and no state of a pass."""
+        if self.contents is None or self.isolated is None:
+            return self.contents is not None
+        return self.contents_isolated is not None and self.contents_isolated.is_same()
+
+    def refresh(self) -> bool:
+        """Take over the numbers in the network's buffers; False if it is not what was opened any more.
+
+        Weights are shared with it.
+        """
+        if self.contents is None or not self.contents.is_same():
+            return False
+        if self.contents_isolated is not None:
+            self.contents_isolated.copy_buffers(self.contents)
+        return True
 
 
-class Kept:
-    """What calls of one network have in common, where nothing changes it between them: in a run over a data set.
-
-    A call takes what was opened, so that a call inside it opens its own, and puts it back unless something went wrong.
-    """
-
-    def __init__(self) -> None:
-        self.opened: dict[object, Opened] = {}
-
-    def take(self, model: Model) -> Opened:
-        """What an earlier call opened of this model, or something new."""
-        return self.opened.pop(_identify(model), None) or Opened(model)
-
-    def put(self, opened: Opened) -> None:
-        """Keep what a call opened for the next."""
-        self.opened[_identify(opened.source)] = opened
-
-
-def _identify(model: Model) -> tuple[int, ...]:
-    """The addresses of what makes a model, since metrics read another output of the same network.
+def _identify(model: Model) -> tuple[object, ...]:
+    """The addresses of what makes a model, since metrics read another output of the same network; and what is explained.
 
     They stay its own: what was opened holds the model that it was opened from.
     """
     parts = (model.net, model.representation, model.output, model.bounds, model.preprocess, model.preparation)
-    return tuple(map(id, parts))
+    return *map(id, parts), model.target
 
 
 class Session:
@@ -138,8 +147,7 @@ class Session:
         self._lasting: dict[str, Any] = {}  # what of it holds for the network as it is, too
         self._wish = model.preparation if prepares else None  # it does not pay for a few passes
         self.adds_up = True  # whether no sum that should match the change in the output was seen to be off
-        self._kept = self._find_kept(model)
-        self._opened = Opened(model)
+        self._keeps = self._may_keep(model)
         self._undo = ExitStack()
         self._is_copy = False  # whether the network runs on modules of our own
         self._wrapped = model  # as the user wrapped it
@@ -191,22 +199,20 @@ class Session:
     def __enter__(self) -> Session:
         try:
             original = self._plain.model
-            if self._kept is not None:
-                self._opened = self._kept.take(original)
-            opening = open_model(original, self.inputs.data.is_cuda, self._opened.model)
-            self._plain.model = self._undo.enter_context(opening)
+            self._opened = self._take(original)
+            self._plain.model = self._undo.enter_context(open_model(original, self.device, self._opened.isolated))
             self._is_copy = self._plain.model is not original
-            self._opened.model = self._plain.model if self._is_copy else None
+            if self._is_copy and self._opened.isolated is None:
+                self._opened.hold(self._plain.model)
             self._undo.callback(self._plain.close)
             self._undo.callback(self._agreement.close)
             self._checkpoint()
             self._choose_rounding(original)
-            random_state = RandomState(self.device)
-            inspection = self._inspect(random_state)
+            inspection = self._inspect()
             self.preparation.update(self._lasting)
             self.bytes_per_point = inspection.bytes_per_point
             if inspection.draws:  # numbers it does not use: what it drew is put back
-                self._undo.callback(random_state.restore)
+                self._undo.callback(RandomState(self.device).restore)
             if self._wish is not None:
                 self._prepare(self._wish, inspection.seen)
             self._record()
@@ -218,26 +224,39 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._undo.close()
         self._recorder.clear()
-        if self._kept is not None and kind is None:
-            self._kept.put(self._opened)
+        if kind is None and self._keeps and self._opened.is_reusable():
+            model = self._opened.source
+            model.kept.put(_identify(model), self._opened)
 
-    def _find_kept(self, model: Model) -> Kept | None:
-        """What earlier calls kept; None where a call changes its copy of the network."""
-        checkpoints = self._wish is not None and self._wish.checkpoint
-        if model.kept is None or model.target is not None or checkpoints:
-            return None
-        quantised = any(type(weight) is not nn.Parameter for _, module in model.modules for weight in module.parameters(False))
-        return None if quantised else model.kept
+    def _may_keep(self, model: Model) -> bool:
+        """Whether the next call may use what this one opens. Not where a call changes its copy of the network."""
+        if self._wish is not None and self._wish.checkpoint:
+            return False
+        return all(type(weight) is nn.Parameter for _, module in model.modules for weight in module.parameters(False))
 
-    def _inspect(self, random_state: RandomState) -> Inspection:
+    def _take(self, model: Model) -> Opened:
+        """What an earlier call opened of this model, if it is still that; or something new."""
+        if not self._keeps:
+            return Opened(model)
+        opened: Opened | None = model.kept.take(_identify(model))
+        if opened is not None and opened.refresh():
+            return opened
+        return Opened(model, Contents.of(model))
+
+    def _inspect(self) -> Inspection:
         """Look at the network, unless an earlier call did that was like this one."""
-        known = self._opened.inspections
-        inspection = known.get(self._call) or inspect(self._plain, random_state, self.check_mixing, self.in_batches)
-        known[self._call] = replace(inspection, seen=None)
+        self._known = self._opened.inspections.get(self._call)
+        inspection = self._known or inspect(self._plain, self.check_mixing, self.in_batches)
+        self._opened.inspections[self._call] = self._known or replace(inspection, seen=None)
         self._plain.habits = inspection.habits
         if inspection.advice is not None:
             self._lasting["gradients"] = inspection.advice
         return inspection
+
+    def look_again(self) -> None:
+        """Look at the network once more where it failed and an earlier call did that: an error says what is wrong."""
+        if self._opened.inspections.get(self._call) is self._known:
+            inspect(self._plain, self.check_mixing, self.in_batches)
 
     @cached_property
     def _call(self) -> object:
@@ -245,7 +264,9 @@ class Session:
         inputs = self.inputs
         fixed = tuple((key, value.shape[1:], value.dtype) for key, value in inputs.fixed.items() if isinstance(value, Tensor))
         checked = inputs.needs_gradient, self.check_mixing, self.in_batches
-        return inputs.keys, inputs.attributed, fixed, tuple(inputs.held), checked
+        kind = self.device.type
+        cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        return inputs.keys, inputs.attributed, fixed, tuple(inputs.held), checked, cast
 
     def _choose_rounding(self, model: Model) -> None:
         """Round float32 products to TF32 where that was wished for; warn where they are slow and nothing was said."""
@@ -265,7 +286,14 @@ class Session:
 
     def _record(self) -> None:
         """Record steps of the network that is run from here on."""
-        self._recorder = Recorder(self._network, self._wish, self.bytes_per_point, self.preparation, self._agreement.differ)
+        self._recorder = Recorder(
+            self._network,
+            self._wish,
+            self.bytes_per_point,
+            self.preparation,
+            self._agreement.differ,
+            self._opened.compiled,
+        )
 
     def _prepare(self, wish: Preparation, seen: Pass | None) -> None:
         """Go on with a copy of the network that runs faster, if there is one.
@@ -274,6 +302,8 @@ class Session:
         """
         opened, memory = self._opened, self.bytes_per_point
         try:
+            if opened.prepared is not None:
+                opened.prepared.refresh()
             prepared = opened.prepared or prepare(self._plain.model, wish, self.inputs)
         except Exception as error:
             self.preparation["left as it is"] = _reason(error)
@@ -316,6 +346,7 @@ class Session:
         self._network.close()
         self._network = self._plain
         self._opened.prepared = None
+        self._opened.compiled.clear()
         self.preparation.clear()
         self.preparation.update({"left as it is": reason} | self._lasting)
         self._record()

@@ -316,7 +316,7 @@ class Method(metaclass=_MethodType):
         model = as_model(model)
         if not self.explains_probability or model.output != "logit":
             return model
-        return replace(model, output="probability", compiled={})  # steps were compiled with their output
+        return replace(model, output="probability")
 
     @contextmanager
     def _open(self, model: Model, x: Any, target: Any = None, **options: Any) -> Iterator[Task]:
