@@ -137,8 +137,9 @@ class Fields(Generic[Values]):
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
         """Return a copy with every tensor of the fields with rows changed, such as moved to a device."""
-        rowed = [f.name for f in fields(self) if not f.metadata.get("unrowed")]
-        return replace(self, **{name: tree_map_only(Tensor, change, getattr(self, name)) for name in rowed})
+        rowed = {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata.get("unrowed")}
+        changed = {name: tree_map_only(Tensor, change, part) for name, part in rowed.items() if part is not None}
+        return replace(self, **changed)
 
     def take(self, rows: Tensor) -> Self:
         """Return a copy with some of the explicands."""

@@ -58,8 +58,9 @@ class Contents:
     """
 
     def __init__(self, model: HasModules) -> None:
-        self.model = model
         modules = self.modules = [module for _, module in model.modules]
+        if not all(type(weight) is nn.Parameter for module in modules for weight in module.parameters(False)):
+            raise TypeError("a pass may change quantised weights")
         self._known = {id(module) for module in modules}
         self._known |= {id(tensor) for module in modules for tensor in module._parameters.values()}
         self._tensors, self._places = _list_tensors(modules)
@@ -85,16 +86,13 @@ class Contents:
 
     def is_same(self) -> bool:
         """Whether the model has the same modules, and these hold what they held."""
-        modules = [module for _, module in self.model.modules]
-        if len(modules) != len(self.modules) or any(map(_differ, modules, self.modules)):
-            return False
-        tensors, places = _list_tensors(modules)
+        tensors, places = _list_tensors(self.modules)
         if len(tensors) != len(self._tensors) or any(map(_differ, tensors, self._tensors)) or places != self._places:
             return False
         try:
             return all(
                 type(module) is kind and vars(module) == attributes
-                for module, (kind, attributes) in zip(modules, self._attributes, strict=True)
+                for module, (kind, attributes) in zip(self.modules, self._attributes, strict=True)
             ) and all(self._write(vars(module)[name]) == written for module, name, written in self._others)
         except (RuntimeError, TypeError, ValueError):  # of tensors or arrays that were exchanged it is no single answer
             return False

@@ -147,7 +147,8 @@ class Session:
         self._lasting: dict[str, Any] = {}  # what of it holds for the network as it is, too
         self._wish = model.preparation if prepares else None  # it does not pay for a few passes
         self.adds_up = True  # whether no sum that should match the change in the output was seen to be off
-        self._keeps = self._may_keep(model)
+        # not where a call changes its copy of the network
+        self._keeps = self._wish is None or not self._wish.checkpoint
         self._undo = ExitStack()
         self._is_copy = False  # whether the network runs on modules of our own
         self._wrapped = model  # as the user wrapped it
@@ -227,12 +228,6 @@ class Session:
         if kind is None and self._keeps and self._opened.is_reusable():
             model = self._opened.source
             model.kept.put(_identify(model), self._opened)
-
-    def _may_keep(self, model: Model) -> bool:
-        """Whether the next call may use what this one opens. Not where a call changes its copy of the network."""
-        if self._wish is not None and self._wish.checkpoint:
-            return False
-        return all(type(weight) is nn.Parameter for _, module in model.modules for weight in module.parameters(False))
 
     def _take(self, model: Model) -> Opened:
         """What an earlier call opened of this model, if it is still that; or something new."""
