@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.inputs import Fixed, value_of
 from ig2._engine.kept import Kept
 from ig2._engine.private import uncompiled_network
 from ig2._utils.suggestions import suggest
 from ig2.errors import WITHOUT_GRADIENTS, InputError, ModelError, describe
+from ig2.inputs import Fixed, value_of
 from ig2.targets import AnyTarget, Class, Difference, Target, as_target, find_tensor, has_queries
 
 OutputName = Literal["logit", "probability", "log-probability", "sigmoid"]

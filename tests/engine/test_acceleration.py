@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 import ig2
 from ig2._engine import acceleration
-from ig2._engine.acceleration import Prepared, is_slow_in_float32, round_to_tf32
-from ig2._engine.inputs import Inputs
+from ig2._engine.acceleration import FasterCopy, is_slow_in_float32, round_to_tf32
+from ig2._engine.explicands import Explicands
 from ig2._engine.session import Session
 from ig2.errors import InputError
 from ig2.paths import Converged
@@ -59,7 +59,7 @@ def normalised_cnn() -> nn.Module:
 
 
 def opened(net: nn.Module, prepare: bool | ig2.Preparation = True, x: Tensor = X, **options: object) -> Session:
-    return Session(ig2.wrap(net, prepare=prepare, **options), Inputs.of(x))  # type: ignore[arg-type]
+    return Session(ig2.wrap(net, prepare=prepare, **options), Explicands.of(x))  # type: ignore[arg-type]
 
 
 def test_batch_normalisation_goes_into_what_is_in_front_of_it_and_the_scores_stay():
@@ -244,8 +244,8 @@ def test_a_copy_that_is_another_function_is_not_used(wrong: str, monkeypatch: py
                 return self.net(x + (x.detach() - x) * 2 * off[:, None])
             return self.net(x) + (x.flatten(1)[:, :1] > 0.9)  # of the first sample they are right
 
-    def spoil(model: ig2.Model, *args: object) -> Prepared:
-        return Prepared(replace(model, net=Other(model.net)), dict(model.net.named_modules()), {"spoilt": True})
+    def spoil(model: ig2.Model, *args: object) -> FasterCopy:
+        return FasterCopy(replace(model, net=Other(model.net)), dict(model.net.named_modules()), {"spoilt": True})
 
     net, x = seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), 0), uniform(9, 6) * 0.8
     x[5, 0] = 1.0
@@ -537,8 +537,8 @@ def test_a_copy_whose_gradient_is_not_finite_is_not_used(monkeypatch: pytest.Mon
         def forward(self, x: Tensor) -> Tensor:
             return self.net(x) + 0 * (x - x.detach()).abs().sqrt().sum(dim=1, keepdim=True)  # its slope is 0 · ∞
 
-    def spoil(model: ig2.Model, *args: object) -> Prepared:
-        return Prepared(replace(model, net=Overflowing(model.net)), dict(model.net.named_modules()), {"spoilt": True})
+    def spoil(model: ig2.Model, *args: object) -> FasterCopy:
+        return FasterCopy(replace(model, net=Overflowing(model.net)), dict(model.net.named_modules()), {"spoilt": True})
 
     net, x = seeded(lambda: nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), 0), uniform(3, 6)
     expected = ig2.IG2(4)(net, x, references=1 - x[:1]).values
@@ -560,8 +560,8 @@ def test_what_a_wrong_copy_walked_is_walked_again(monkeypatch: pytest.MonkeyPatc
             # at two points a time its gradient is another one; elsewhere it is off by less than is noticed
             return self.net(x + (x.detach() - x) * 2) if len(x) == 2 else scores + 1e-8 * x.sum(dim=1, keepdim=True)
 
-    def spoil(model: ig2.Model, *args: object) -> Prepared:
-        return Prepared(replace(model, net=Other(model.net)), dict(model.net.named_modules()), {"spoilt": True})
+    def spoil(model: ig2.Model, *args: object) -> FasterCopy:
+        return FasterCopy(replace(model, net=Other(model.net)), dict(model.net.named_modules()), {"spoilt": True})
 
     net, x = seeded(lambda: nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), 0), uniform(3, 6)
     references = torch.cat([x[:1], 1 - x[1:]])[:, None]  # the first pair has nowhere to go, and stops

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import ig2
 from ig2._engine import acceleration
-from ig2._engine.acceleration import Prepared
+from ig2._engine.acceleration import FasterCopy
 from networks import Record, randn, seeded
 
 STEPS, X, REFERENCES = 20, randn(3, 6).float(), randn(4, 6, seed=1).float()
@@ -64,7 +64,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[nn.Module, Tensor], 
 
     original = acceleration.prepare
 
-    def prepare(*args: Any) -> Prepared | None:
+    def prepare(*args: Any) -> FasterCopy | None:
         made = original(*args)
         return None if made is None else replace(made, model=replace(made.model, net=Other(made.model.net)))
 
@@ -87,7 +87,7 @@ METHODS = {
 def test_rounding_alone_puts_the_gradients_of_a_rough_network_apart():
     """As far as would be taken for another function: the case is what it is meant to be."""
     net, x = rough(), X.requires_grad_()
-    folded = acceleration.prepare(ig2.wrap(net), ig2.Preparation(), ig2._engine.inputs.Inputs.of(X.detach()))
+    folded = acceleration.prepare(ig2.wrap(net), ig2.Preparation(), ig2._engine.explicands.Explicands.of(X.detach()))
     assert folded is not None and folded.done == {"folded": 1}
     one, other = (torch.autograd.grad(model(x)[:, 0].sum(), x)[0] for model in (net, folded.model.net))
     assert (one - other).norm() > 0.25 * one.norm()

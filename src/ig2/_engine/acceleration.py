@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-from ig2._engine.inputs import Inputs
+from ig2._engine.explicands import Explicands
 from ig2._engine.isolation import CopyError, isolate
 from ig2._engine.memory import is_out_of_memory
 from ig2._engine.network import Network
@@ -49,7 +49,7 @@ Program = Callable[..., tuple[Tensor, ...]]  # from tensors to tensors, and noth
 
 
 @dataclass(frozen=True)
-class Request:
+class StepRequest:
     """What is asked of the network in a step, beside its output."""
 
     gradient: bool  # of the output
@@ -58,7 +58,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class FasterCopy:
     """A model with its network replaced, and what was done to it."""
 
     model: Model
@@ -82,7 +82,7 @@ class Prepared:
                     mine.copy_(tensor)
 
 
-def prepare(model: Model, wish: Preparation, inputs: Inputs) -> Prepared | None:
+def prepare(model: Model, wish: Preparation, inputs: Explicands) -> FasterCopy | None:
     """A copy of the network as it was wished for; nothing where there is nothing to gain, or it cannot be copied.
 
     Args:
@@ -119,7 +119,7 @@ def prepare(model: Model, wish: Preparation, inputs: Inputs) -> Prepared | None:
         assert dtype is not None
         net = _Cast(net.to(dtype), dtype)
         done["precision"] = wish.precision
-    return Prepared(replace(copied, net=net), by_name, done, made_from, folded)
+    return FasterCopy(replace(copied, net=net), by_name, done, made_from, folded)
 
 
 def _wants_channels_last(modules: Sequence[nn.Module], wish: Preparation, casts: bool) -> bool:
@@ -282,14 +282,14 @@ class Recorder:
         self.differ = differ  # that of an `Agreement`
         self.report = report  # what was done, and what could not be
         self.compiled = compiled  # code of earlier calls: it reads the weights as they are by then
-        self._recorded: dict[tuple[Request, int], Program] = {}
-        self._seen: Counter[tuple[Request, int]] = Counter()
+        self._recorded: dict[tuple[StepRequest, int], Program] = {}
+        self._seen: Counter[tuple[StepRequest, int]] = Counter()
 
     def clear(self) -> None:
         """Let go of what was recorded."""
         self._recorded.clear()
 
-    def replay(self, request: Request, args: list[Tensor]) -> tuple[Tensor, ...] | None:
+    def replay(self, request: StepRequest, args: list[Tensor]) -> tuple[Tensor, ...] | None:
         """The step by the smallest recorded batch that these points fill by more than half; None where there is none."""
         count = len(args[0])
         sizes = [size for recorded, size in self._recorded if recorded == request and count <= size < 2 * count]
@@ -300,7 +300,7 @@ class Recorder:
         values = self._recorded[request, min(sizes)](*padded)
         return tuple(tensor[:count] for tensor in values) if spare else values
 
-    def observe(self, request: Request, step: Program, args: list[Tensor], values: tuple[Tensor, ...]) -> None:
+    def observe(self, request: StepRequest, step: Program, args: list[Tensor], values: tuple[Tensor, ...]) -> None:
         """Count a step that was run as it is, and record it once its size has come often enough.
 
         Args:
@@ -336,7 +336,7 @@ class Recorder:
         self,
         name: str,
         make: Callable[[Program, Sequence[Tensor]], Program],
-        key: tuple[Request, int],
+        key: tuple[StepRequest, int],
         step: Program,
         args: list[Tensor],
         values: tuple[Tensor, ...],
@@ -360,7 +360,7 @@ class Recorder:
             self.compiled[self._compiled_key(key)] = recorded
         return recorded
 
-    def _compiled_key(self, key: tuple[Request, int]) -> Any:
+    def _compiled_key(self, key: tuple[StepRequest, int]) -> Any:
         network = self.network
         layer = network.layer and (network.where, network.call)
         against = None if network.against is None else str(network.against.tolist())  # compiled code holds them as constants

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from ig2._engine.checkpoints import count_bytes
-from ig2._engine.inputs import join
-from ig2._engine.layers import Step, Steps
+from ig2._engine.explicands import join
+from ig2._engine.layers import Intermediate, Intermediates
 from ig2._engine.memory import Saved, Written, is_out_of_memory
 from ig2._engine.network import WITHOUT_GRAPH, Habits, Network
 from ig2._engine.rounding import is_close, tolerance
@@ -181,7 +181,7 @@ def _forward(network: Network, points: Tensor, rows: Tensor) -> tuple[list[Tenso
     saved = Saved(t for _, m in network.modules for t in [*m.parameters(False), *m.buffers(False)])
     results: list[Tensor] = []  # stay to the end, to be counted apart
 
-    def note(_: Step, args: Sequence[Any], result: Tensor) -> None:
+    def note(_: Intermediate, args: Sequence[Any], result: Tensor) -> None:
         saved.note(result)
         results.append(result)
 
@@ -194,7 +194,7 @@ def _forward(network: Network, points: Tensor, rows: Tensor) -> tuple[list[Tenso
 
     count: Saved | Written = saved
     try:
-        leaves, raw, scores = run(saved if graph else Steps(note))
+        leaves, raw, scores = run(saved if graph else Intermediates(note))
     except RuntimeError as error:
         # torch.func takes no such hooks, and a network that differentiates needs a graph
         habits.differentiates |= not graph and WITHOUT_GRAPH in str(error)

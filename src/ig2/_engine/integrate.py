@@ -17,12 +17,12 @@ from ig2._engine.additivity import check_additivity
 from ig2._engine.memory import explain_memory_errors
 from ig2._engine.moments import Moments
 from ig2._engine.secants import POINTS_A_PAIR
-from ig2._engine.session import Evaluation
-from ig2._engine.task import Task
 from ig2.errors import InputError, describe
+from ig2.evaluation import Evaluation
 from ig2.paths.base import GrownPath, KnownPath, Memory, Pairs, Path
-from ig2.result import Result
+from ig2.result import Keep, Result
 from ig2.rules import Plan, Rule, Segments
+from ig2.task import Task
 
 # Where a batch of a new size costs as much as some twenty steps, since kernels are chosen and recorded for each: there a batch
 # whose paths end one after the other shrinks by halves, in between its empty places are padded.
@@ -30,16 +30,6 @@ FEW_SIZES = {"cuda"}
 
 # How far, beside the largest value of x, a path may be from the explicand where it should be at it.
 OFF_EXPLICAND = 1e-3
-
-
-@dataclass(frozen=True)
-class Keep:
-    """What to return besides the attribution, for each explicand and reference."""
-
-    baselines: bool = False  # where the paths end, and after how many steps
-    per_reference: bool = False  # each reference's own attribution
-    curves: bool = False  # the output, and the distance if one is measured, at every vertex
-    paths: bool = False  # every vertex
 
 
 def integrate(

@@ -81,15 +81,15 @@ class Contents:
         """That of a model; None where it cannot be compared."""
         try:
             return cls(model)
-        except TypeError:
+        except (TypeError, RuntimeError, AttributeError):  # such as sparse tensors, and scripted modules
             return None
 
     def is_same(self) -> bool:
         """Whether the model has the same modules, and these hold what they held."""
-        tensors, places = _list_tensors(self.modules)
-        if len(tensors) != len(self._tensors) or any(map(_differ, tensors, self._tensors)) or places != self._places:
-            return False
         try:
+            tensors, places = _list_tensors(self.modules)
+            if len(tensors) != len(self._tensors) or any(map(_differ, tensors, self._tensors)) or places != self._places:
+                return False
             return all(
                 type(module) is kind and vars(module) == attributes
                 for module, (kind, attributes) in zip(self.modules, self._attributes, strict=True)

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from ig2._engine.activations import first_result, first_tensor, put, put_first
-from ig2._engine.inputs import Inputs
+from ig2._engine.explicands import Explicands
 from ig2._engine.isolation import uncompiled
-from ig2._engine.layers import NoteStep, Step, Steps, in_this_thread, node_of, nodes_before
+from ig2._engine.layers import Intermediate, Intermediates, NoteIntermediate, in_this_thread, node_of, nodes_before
 from ig2._engine.layouts import Layouts, may_misread
 from ig2._engine.private import version_of
 from ig2.errors import ModelError, describe
@@ -43,17 +43,17 @@ class Habits:
 class Network:
     """Runs a model on points of the data space, and reads its representation once a layer was chosen."""
 
-    def __init__(self, model: Model, inputs: Inputs, habits: Habits | None = None) -> None:
+    def __init__(self, model: Model, inputs: Explicands, habits: Habits | None = None) -> None:
         self.model, self.inputs, self.habits = model, inputs, habits or Habits()
         self.channels_last = False  # the memory layout of its points
         self.against: Tensor | None = None  # the classes each explicand is explained against, (explicands, K)
-        self.layer: Layer | Step | Literal["output"] | None = None  # what is read
+        self.layer: Layer | Intermediate | Literal["output"] | None = None  # what is read
         self.call = 1  # which of the layer's calls in one forward pass
         self._calls = 0
         self._activation: Tensor | None = None
         self._stop_reading: Callable[[], None] = lambda: None
         self.layouts = Layouts()  # type: ignore[no-untyped-call]
-        self._note: NoteStep | None = None  # called with what torch's functions return
+        self._note: NoteIntermediate | None = None  # called with what torch's functions return
 
     @cached_property
     def modules(self) -> list[tuple[str, nn.Module]]:
@@ -81,7 +81,7 @@ class Network:
         versions = [version_of(tensor) for tensor in points]
         args, kwargs = self.inputs.arguments(points, rows)
         self._calls, self._activation = 0, None
-        with uncompiled, nullcontext() if self._note is None else Steps(self._note):
+        with uncompiled, nullcontext() if self._note is None else Intermediates(self._note):
             args, kwargs = self.model.preprocessed(args, kwargs)
             result = self.model.net(*args, **kwargs)
         if self.habits.writes is not True and versions != [version_of(tensor) for tensor in points]:
@@ -169,13 +169,13 @@ class Network:
         self.habits.misread_beside = misread
         return nodes
 
-    def watch(self, note: NoteStep | None) -> None:
+    def watch(self, note: NoteIntermediate | None) -> None:
         """Call a function with all tensors that torch's functions return in the forward passes from now on; or none."""
         self._note = note
 
-    def read(self, layer: Layer | Step | Literal["output"], call: int) -> None:
+    def read(self, layer: Layer | Intermediate | Literal["output"], call: int) -> None:
         """Read this layer from now on, at one of its calls in a forward pass."""
-        if isinstance(layer, Step):
+        if isinstance(layer, Intermediate):
             self.watch(self._read_step)
         if isinstance(layer, Layer):
             if layer.side == "input":
@@ -206,7 +206,7 @@ class Network:
     @property
     def where(self) -> str:
         """The layer that is read, in words."""
-        if isinstance(self.layer, Step):
+        if isinstance(self.layer, Intermediate):
             return f"result of {self.layer.function}, call {self.layer.number} of a function"
         return f"{self.layer.side} of {self.layer.name!r}" if isinstance(self.layer, Layer) else "output of the network"
 
@@ -231,7 +231,7 @@ class Network:
         features = (activation.flatten(1) if activation.ndim > 1 else activation[:, None]).to(self.inputs.data.device)
         return features if features.dtype in (torch.float32, torch.float64) else features.float()
 
-    def _read_step(self, step: Step, args: Sequence[Any], result: Tensor) -> None:
+    def _read_step(self, step: Intermediate, args: Sequence[Any], result: Tensor) -> None:
         if step == self.layer:
             self._activation = result
 

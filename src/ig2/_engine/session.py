@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,10 +17,10 @@ from torch import Tensor, nn
 from ig2._engine.acceleration import (
     COMPARED,
     FULL_FLOAT32,
-    Prepared,
+    FasterCopy,
     Program,
     Recorder,
-    Request,
+    StepRequest,
     first_line,
     is_slow_in_float32,
     prepare,
@@ -29,49 +28,21 @@ from ig2._engine.acceleration import (
 )
 from ig2._engine.agreement import Agreement, Compared
 from ig2._engine.checkpoints import checkpoint_blocks
+from ig2._engine.explicands import Explicands
 from ig2._engine.finding import find_activation, find_cuts, find_representation, find_running
-from ig2._engine.inputs import Inputs
 from ig2._engine.inspection import Inspection, Pass, RandomState, inspect, run_points
 from ig2._engine.isolation import CopyError, open_model
 from ig2._engine.kept import Contents
-from ig2._engine.layers import Step
+from ig2._engine.layers import Intermediate
 from ig2._engine.memory import explain_memory_errors, is_out_of_memory
 from ig2._engine.network import Network
 from ig2._engine.secants import find_contributions, find_misses, find_multipliers
 from ig2.errors import InputError, ModelError, describe, warn
+from ig2.evaluation import Distance, Evaluation, OfOutputs
 from ig2.model import Layer, Model, Preparation, find_layer
 
-Distance = Callable[[Tensor, Tensor], Tensor]
 WIDEST = {"mps": torch.float32}  # the types of devices without float64
 Value = TypeVar("Value")
-
-
-class OfOutputs(ABC):
-    """Base class of distances of the outputs of all classes (n, classes), not the representation."""
-
-    @abstractmethod
-    def __call__(self, outputs: Tensor, other: Tensor) -> Tensor:
-        """Return the distances, (n,)."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What was asked of the network at n points."""
-
-    output: Tensor  # f, (n,)
-    gradient: Tensor | None = None  # of f by the points, (n, ...)
-    distance: Tensor | None = None  # between the representations of points and references, (n,)
-    ascent: Tensor | None = None  # gradient of the distance by the points, (n, ...)
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> Evaluation:
-        """The same, with each tensor changed."""
-        return Evaluation(
-            change(self.output), *(t if t is None else change(t) for t in (self.gradient, self.distance, self.ascent))
-        )
-
-    def select(self, which: Tensor) -> Evaluation:
-        """The same for some of n points, where each tensor is (T, n, ...)."""
-        return self.map(lambda values: values[:, which])
 
 
 @dataclass
@@ -82,7 +53,7 @@ class Opened:
     contents: Contents | None = None  # of that; None where it is not kept
     isolated: Model | None = None  # that on modules of our own, where it can be copied
     contents_isolated: Contents | None = None
-    prepared: Prepared | None = None  # a faster copy of that
+    prepared: FasterCopy | None = None  # a faster copy of that
     # by what the network was called with: requests and batch sizes that were compared, and what was found out
     compared: set[tuple[object, object, int]] = field(default_factory=set)
     inspections: dict[object, Inspection] = field(default_factory=dict)
@@ -131,7 +102,7 @@ class Session:
     """
 
     def __init__(
-        self, model: Model, inputs: Inputs, check_mixing: bool = True, prepares: bool = True, runs_once: bool = False
+        self, model: Model, inputs: Explicands, check_mixing: bool = True, prepares: bool = True, runs_once: bool = False
     ) -> None:
         self.inputs = inputs
         self.check_mixing = check_mixing
@@ -545,7 +516,7 @@ class Session:
         """
         if not gradient and distance is None:
             return Evaluation(self.scores(points, rows).gather(1, target[:, None])[:, 0])
-        request, args = Request(gradient, distance, ascent and distance is not None), [points, rows, target]
+        request, args = StepRequest(gradient, distance, ascent and distance is not None), [points, rows, target]
         if distance is not None:
             if not isinstance(distance, OfOutputs):
                 self._open_layer()
@@ -563,7 +534,7 @@ class Session:
         output, *others = values
         return Evaluation(output, *others) if gradient else Evaluation(output, None, *others)
 
-    def find_activation(self) -> Step:
+    def find_activation(self) -> Intermediate:
         """What the last convolution with places comes to; see `inspection.find_activation`."""
         return find_activation(self._plain)
 
@@ -580,7 +551,7 @@ class Session:
         return find_cuts(self._plain, axes)
 
     def differentiate_layer(
-        self, layer: Layer | Step, call: int, points: Tensor, rows: Tensor, target: Tensor
+        self, layer: Layer | Intermediate, call: int, points: Tensor, rows: Tensor, target: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """What a layer makes of the points, (n, ...), the gradient of the output by it, and the output, (n,).
 
@@ -610,7 +581,7 @@ class Session:
         return activation
 
     @contextmanager
-    def _reading(self, layer: Layer | Step, call: int) -> Iterator[Network]:
+    def _reading(self, layer: Layer | Intermediate, call: int) -> Iterator[Network]:
         """The network itself, reading this layer and not that of the representation."""
         network = copy(self._plain)
         network.read(layer, call)
@@ -620,7 +591,13 @@ class Session:
             network.close()
 
     def _step(
-        self, request: Request, network: Network, points: Tensor, rows: Tensor, target: Tensor, reference: Tensor | None = None
+        self,
+        request: StepRequest,
+        network: Network,
+        points: Tensor,
+        rows: Tensor,
+        target: Tensor,
+        reference: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """The output; its gradient, if requested; the distance, if requested; the gradient of that, if requested."""
         points = points.detach().requires_grad_()
@@ -697,7 +674,7 @@ def open_session(
 
     Args:
         model: whose network is opened.
-        x: as a method is called with, or `Inputs` made of it.
+        x: as a method is called with, or `Explicands` made of it.
         batch_size: with 1, samples of a batch may influence each other.
         needs_gradient: False allows integers and booleans, and a network without gradients.
         prepares: whether a faster copy of the network is worth making.
@@ -705,7 +682,7 @@ def open_session(
         within_bounds: whether x must lie inside the model's bounds.
     """
     with torch.inference_mode(False), torch.no_grad(), explain_memory_errors():
-        inputs = x if isinstance(x, Inputs) else Inputs.of(x, model.device, needs_gradient=needs_gradient)
+        inputs = x if isinstance(x, Explicands) else Explicands.of(x, model.device, needs_gradient=needs_gradient)
         if within_bounds:
             precisions = [torch.finfo(dtype).eps for _, _, dtype in inputs.attributed if dtype.is_floating_point]
             model.check_inside(inputs.data, "x", max(precisions, default=0.0))

@@ -14,20 +14,19 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2._engine.activations import ACTIVATION, At, cut, join_inputs
-from ig2._engine.inputs import take_rows, value_of
-from ig2._engine.integrate import Keep
+from ig2._engine.activations import ACTIVATION, cut, join_inputs
 from ig2._engine.memory import peak_bytes
-from ig2._engine.task import Against, Task, open_task
 from ig2._utils.progress import ProgressOption
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, ModelError, describe, format_count, warn
+from ig2.inputs import At, take_rows, value_of
 from ig2.model import Model, as_model
 from ig2.references.base import References, as_references, draw_weighted
 from ig2.references.weighted import Weighted
-from ig2.result import Cost
+from ig2.result import Cost, Keep
 from ig2.result import Result as Result
 from ig2.targets import AnyTarget, Target
+from ig2.task import Against, Task, open_task
 
 AnyType = TypeVar("AnyType")
 

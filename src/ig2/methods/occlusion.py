@@ -10,8 +10,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ig2._engine.integrate import Keep
-from ig2._engine.task import Task
 from ig2._utils.checks import is_count
 from ig2.errors import InputError, describe
 from ig2.groups import Groups, Windows, check_groups, count_groups, find_time, number_groups
@@ -20,6 +18,8 @@ from ig2.methods.masking import run_masked, split_masks
 from ig2.paths.blur import check_images
 from ig2.references.base import References, draw_references
 from ig2.references.constant import Zeros
+from ig2.result import Keep
+from ig2.task import Task
 
 Size = int | tuple[int, ...]
 

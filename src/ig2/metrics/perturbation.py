@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ig2._engine.integrate import Keep
-from ig2._engine.task import Task
 from ig2._utils.checks import check_count, is_number, require
 from ig2.errors import InputError, ModelError, describe
 from ig2.methods.base import Method
@@ -19,6 +17,8 @@ from ig2.metrics.conditional import MOST_NUMBERS, Conditional, average_outputs, 
 from ig2.metrics.correlation import correlate, order_features, rounding_error
 from ig2.metrics.reattribution import MethodLike, attribute_again, check_method, check_reproduces, original_seed
 from ig2.references.base import as_references
+from ig2.result import Keep
+from ig2.task import Task
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ig2._engine.inputs import Fixed, Inputs
+from ig2._engine.explicands import Explicands
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
+from ig2.inputs import Fixed
 from ig2.methods.base import Method
 from ig2.metrics.base import Case
 from ig2.model import Model
@@ -28,7 +29,7 @@ def check_method(method: object) -> None:
         raise InputError(f"method must be a method such as ig2.IG2(), or a function called like one; got {describe(method)}")
 
 
-def rebuild_x(inputs: Inputs, points: Tensor) -> Any:
+def rebuild_x(inputs: Explicands, points: Tensor) -> Any:
     """Return points (B, ...), one for each explicand, in the structure of the call's x, with its fixed inputs."""
     parts: dict[int | str, Any] = {key: Fixed(value) for key, value in inputs.fixed.items()}
     for (key, _, _), tensor in zip(inputs.attributed, inputs.split(points), strict=True):

@@ -11,8 +11,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.task import Task
-from ig2._engine.task import scores as scores_of
 from ig2._utils.checks import check_choice, require
 from ig2.errors import InputError, ModelError
 from ig2.metrics.base import Better, Case, Metric, Scores
@@ -20,6 +18,8 @@ from ig2.metrics.correlation import midranks, pearson
 from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign
 from ig2.metrics.reattribution import MethodLike, attribute_again, check_method, check_reproduces, rebuild_x
 from ig2.model import Model
+from ig2.task import Task
+from ig2.task import scores as scores_of
 
 Order = Literal["cascading", "independent"]
 Layers = dict[str, list[str]]  # by name, the modules whose parameters are drawn anew together

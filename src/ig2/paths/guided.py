@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2._engine.session import Evaluation
 from ig2._utils.checks import is_number
 from ig2.errors import InputError, describe
+from ig2.evaluation import Evaluation
 from ig2.paths.base import GrownPath, Memory, Pairs
 
 

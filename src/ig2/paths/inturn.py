@@ -8,10 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2.errors import InputError, describe
 from ig2.groups import Groups, check_groups, count_groups, number_groups
 from ig2.paths.base import KnownPath, Pairs, Path
+from ig2.task import Task
 
 Order = Literal["forward", "backward", "random"]
 ORDERS = ("forward", "backward", "random")

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2._utils.checks import check_count, is_number
 from ig2.errors import InputError, describe
 from ig2.paths.base import KnownPath, Pairs, Path, clamp_
 from ig2.paths.blur import blur, check_images
+from ig2.task import Task
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ig2._engine.task import scores
 from ig2._utils.files import FileError
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, IG2Warning, InputError, reason
@@ -31,6 +30,7 @@ from ig2.runs.files import arrow, clean_text
 from ig2.runs.sources import Item, Source, split_label
 from ig2.runs.store import EXTRA, SHAPE
 from ig2.targets import Target
+from ig2.task import scores
 from ig2.verdict import NUMBERS
 
 MakeMethod = Callable[[Subject | None, Batch], Method]
@@ -227,9 +227,7 @@ class Plan:
         rows.update(loaded.failures)
         return [{"id": item.id, **labels[place], **rows[place]} for place, item in enumerate(loaded.items)]
 
-    def _attempt(
-        self, loaded: Loaded, places: list[int], batch: Batch, parts: list[tuple[list[int], Finish]]
-    ) -> None:
+    def _attempt(self, loaded: Loaded, places: list[int], batch: Batch, parts: list[tuple[list[int], Finish]]) -> None:
         """Explain a batch, and retry without the items at fault; one by one if these are unknown."""
         try:
             parts.append((places, self._explain(batch)))

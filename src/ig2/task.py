@@ -91,7 +91,7 @@ def open_task(
 
     Args:
         model: whose network is opened.
-        x: as a method is called with, or `Inputs` made of it.
+        x: as a method is called with, or `Explicands` made of it.
         target: as a method is called with.
         against: as a method is called with.
         label: what the progress bar calls the work.
