@@ -148,17 +148,18 @@ def test_a_call_inside_another_opens_the_network_for_itself():
     assert torch.equal(nested, method(net, X, references=drawn).values)
 
 
-def test_a_copy_that_turns_out_wrong_is_not_kept(monkeypatch: pytest.MonkeyPatch):
-    model = ig2.wrap(build())
-    method = ig2.IntegratedGradients(5)
-    method(model, X)
-    (opened,) = model.kept.opened.values()
-    assert opened.prepared is not None
-    monkeypatch.setattr(sessions.Agreement, "differ", lambda *_: "scores")
-    wrong = method(model, X)
-    assert "left as it is" in wrong.settings["preparation"] and opened.prepared is None
-    monkeypatch.undo()
-    assert "folded" in method(model, X).settings["preparation"]
+def test_a_copy_that_turned_out_wrong_is_not_made_again(monkeypatch: pytest.MonkeyPatch):
+    model, tried = ig2.wrap(build()), []
+
+    def fail(*_: object) -> None:
+        tried.append(1)
+        raise RuntimeError("no copy today")
+
+    monkeypatch.setattr(sessions, "prepare", fail)
+    for _ in range(3):
+        found = ig2.IntegratedGradients(5)(model, X)
+        assert found.settings["preparation"] == {"left as it is": "RuntimeError: no copy today"}
+    assert len(tried) == 1
 
 
 def test_what_a_failed_call_opened_is_not_kept():

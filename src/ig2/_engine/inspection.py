@@ -94,11 +94,6 @@ class Pass:
         """The slope of the gradient in that direction."""
         return 0.0 if self.gradient is None else float((self.gradient[0] * self.direction).sum())
 
-    @property
-    def values(self) -> tuple[Tensor, ...]:
-        """What a copy of the network has to give as well."""
-        return (self.scores.flatten(), *(() if self.gradient is None else (self.gradient,)))
-
 
 @dataclass(frozen=True)
 class Inspection:
@@ -107,8 +102,10 @@ class Inspection:
     bytes_per_point: int  # of memory for a step with both gradients
     draws: bool  # whether a pass draws random numbers, even if the scores do not go by them
     habits: Habits
+    scores: Tensor  # of the first explicand, (1, classes)
+    is_finite: bool  # whether their gradient is
     advice: str | None = None  # what is wrong with its gradients, and what is done about it
-    seen: Pass | None = None  # with the most points
+    is_meant: bool = False  # whether that may be as the network means it
 
 
 def inspect(network: Network, check_mixing: bool = True, in_batches: bool = True) -> Inspection:
@@ -130,10 +127,11 @@ def inspect(network: Network, check_mixing: bool = True, in_batches: bool = True
         if check_mixing or is_slope is False:
             beside = _run_beside(network, alone, check_mixing, in_batches or not is_slope)
         network.habits.writes = bool(network.habits.writes)
-        advice = _check_gradients(network, alone, beside, is_slope)
+        advice, is_meant = _check_gradients(network, alone, beside, is_slope)
     finally:
         before.restore()
-    return Inspection(bytes_per_point, draws, network.habits, advice, beside or alone)
+    is_finite = alone.gradient is None or bool(alone.gradient.isfinite().all())
+    return Inspection(bytes_per_point, draws, network.habits, alone.scores, is_finite, advice, is_meant)
 
 
 class RandomState:
@@ -165,14 +163,6 @@ class RandomState:
         )
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def run_points(network: Network, points: Tensor, rows: Tensor, chosen: int) -> tuple[Pass, int]:
-    """Run some points, and differentiate the score of one class by them; also how much memory a point takes."""
-    graph = network.inputs.needs_gradient
-    leaves, _, scores, size = _forward(network, points, rows)
-    gradient = _join(_differentiate(network, scores, chosen, leaves), leaves, points) if graph else None
-    return Pass(points, rows, scores.detach(), chosen, gradient), size
 
 
 def _forward(network: Network, points: Tensor, rows: Tensor) -> tuple[list[Tensor], Any, Tensor, int]:
@@ -393,20 +383,23 @@ def _run_beside(network: Network, alone: Pass, check_mixing: bool, differentiate
     return beside
 
 
-def _check_gradients(network: Network, alone: Pass, beside: Pass | None, is_slope: bool | None) -> str | None:
+def _check_gradients(network: Network, alone: Pass, beside: Pass | None, is_slope: bool | None) -> tuple[str | None, bool]:
     """Whether the gradient of the first sample is the same beside another one, and the slope of its score.
 
-    Where it is not, the network is run from here on in the way that gives the slope, and a warning says so.
+    Where it is not, the network is run from here on in the way that gives the slope.
+
+    Returns:
+        What to say of it, if anything, and whether the network may mean it so.
     """
     if alone.gradient is None:
-        return None
+        return None, False
     mine, theirs = alone.gradient[0], None if beside is None or beside.gradient is None else beside.gradient[0]
     off = 0.0 if theirs is None else float(torch.dist(mine, theirs))
     size, habits = alone.steepness, network.habits
     if theirs is not None and 10 * tolerance(network) * size < off < torch.inf:  # gradients are rounded more than scores
         slope = _find_slope(network, alone, (mine - theirs) / off, off)
         if slope is None:  # too rough, or rounded too much, to say which is right
-            return None
+            return None, False
         habits.singly, habits.in_pairs = (
             abs(float((gradient * (mine - theirs)).sum()) / off - slope) < off / 4 for gradient in (mine, theirs)
         )
@@ -414,12 +407,11 @@ def _check_gradients(network: Network, alone: Pass, beside: Pass | None, is_slop
     elif is_slope is False:
         slope = _find_slope(network, alone, alone.direction, size)
         if slope is None or abs(slope - size) <= SLOPE_WITHIN * max(abs(slope), size):
-            return None
-        return NO_SLOPE.format(slope / size)  # many a network means it so, and the sums show it: no warning
+            return None, False
+        return NO_SLOPE.format(slope / size), True  # and the sums show it: no warning
     else:
-        return None
-    warn(advice)
-    return advice
+        return None, False
+    return advice, False
 
 
 def _find_slope(network: Network, alone: Pass, direction: Tensor, size: float) -> float | None:

@@ -64,7 +64,7 @@ def integrate(
         pair = torch.arange(piece.start, piece.stop, device=task.x.device)
         row, which = pair // count, pair % count
         pairs = make_pairs(row, which)
-        walk = _walk_and_confirm(task, path, rule, pairs, keep)
+        walk = _walk(task, path, rule, pairs, keep)
         for i, (explicand_row, reference) in enumerate(zip(row.tolist(), which.tolist(), strict=True)):
             # one pair after the other in a fixed order: the mean does not depend on how pairs were batched
             values.add(explicand_row, reference, walk.values[i])
@@ -106,11 +106,8 @@ def count_evaluations(path: Path, rule: Rule | None, segments: int) -> int:
     return (segments + 1 if everywhere else 0 if plan.secants else 2) + segments * each
 
 
-def _walk_and_confirm(task: Task, path: Path, rule: Rule | None, pairs: Pairs, keep: Keep) -> _Walk:
-    """Walk the paths, and once more if a faster copy of the network has led them where the network has other outputs.
-
-    A copy that is given up on the way was right in all sizes of batch before.
-    """
+def _walk(task: Task, path: Path, rule: Rule | None, pairs: Pairs, keep: Keep) -> _Walk:
+    """Walk the paths; progress is taken back where that fails."""
     ticked = 0
 
     def tick(points: int) -> None:
@@ -118,20 +115,11 @@ def _walk_and_confirm(task: Task, path: Path, rule: Rule | None, pairs: Pairs, k
         ticked += points
         task.progress.advance(points)
 
-    def walk() -> _Walk:
-        return _Walk(task, path, rule, pairs, keep, tick)
-
-    sums = task.session.sums.clone()
     try:
-        walked = walk()
-        if not task.session.confirm_outputs(walked.baseline, pairs.rows, pairs.target, walked.baseline_output):
-            tick(-ticked)
-            task.session.sums = sums
-            walked = walk()
+        return _Walk(task, path, rule, pairs, keep, tick)
     except BaseException:
         tick(-ticked)  # this piece will be done again, or not at all
         raise
-    return walked
 
 
 @dataclass(frozen=True)
