@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +19,6 @@ from torch import Tensor, nn
 
 from ig2._engine.checkpoints import count_bytes
 from ig2._engine.explicands import join
-from ig2._engine.layers import Intermediate, Intermediates
 from ig2._engine.memory import Saved, Written, is_out_of_memory
 from ig2._engine.network import WITHOUT_GRAPH, Habits, Network
 from ig2._engine.rounding import is_close, tolerance
@@ -168,23 +166,18 @@ class RandomState:
 def _forward(network: Network, points: Tensor, rows: Tensor) -> tuple[list[Tensor], Any, Tensor, int]:
     """The points input by input, what the network returns, the scores of it, and how much memory a point takes."""
     inputs, model, habits, graph = network.inputs, network.model, network.habits, network.inputs.needs_gradient
-    saved = Saved(t for _, m in network.modules for t in [*m.parameters(False), *m.buffers(False)])
-    results: list[Tensor] = []  # stay to the end, to be counted apart
 
-    def note(_: Intermediate, args: Sequence[Any], result: Tensor) -> None:
-        saved.note(result)
-        results.append(result)
-
-    def run(watch: AbstractContextManager[object]) -> tuple[list[Tensor], Any, Tensor]:
+    def run(watch: Saved | Written) -> tuple[list[Tensor], Any, Tensor]:
         enabled = graph or habits.differentiates
         leaves = [t.detach().clone().requires_grad_(enabled) for t in inputs.split(points)]
         with watch, torch.set_grad_enabled(enabled):
             raw = network.forward(leaves, rows)
             return leaves, raw, model.scores(raw, len(rows), rows).to(points.device)
 
-    count: Saved | Written = saved
+    weights = (t for _, m in network.modules for t in [*m.parameters(False), *m.buffers(False)])
+    count = Saved(weights) if graph else Written()
     try:
-        leaves, raw, scores = run(saved if graph else Intermediates(note))
+        leaves, raw, scores = run(count)
     except RuntimeError as error:
         # torch.func takes no such hooks, and a network that differentiates needs a graph
         habits.differentiates |= not graph and WITHOUT_GRAPH in str(error)
