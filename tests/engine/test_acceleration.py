@@ -308,6 +308,26 @@ def test_the_copy_of_a_rough_network_is_used_and_no_work_is_paid_for_twice(metho
     assert points[1] <= points[0] + 12  # what follows what is seen in one pass, and that it is rough in a few
 
 
+class Gate(nn.Module):
+    """Goes another way where its input is dark, in which nothing is normalised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x)
+        return self.last(self.norm(hidden) if float(x.detach().sum()) > 0.5 else hidden)
+
+
+def test_another_way_through_a_folded_network_is_refused():
+    net, x = shaken(seeded(Gate, 0).float()), 1 + uniform(3, 4).float()
+    plain = ig2.IntegratedGradients(4)(ig2.wrap(net, prepare=False), x, batch_size=1)
+    assert torch.allclose(plain.baseline_outputs[:, 0], net(torch.zeros(1, 4))[0, plain.target], atol=1e-6)
+    with pytest.raises(ig2.ModelError, match="prepare=False"):
+        ig2.IntegratedGradients(4)(net, x, batch_size=1)
+
+
 def test_a_layer_that_runs_twice_is_not_folded():
     with opened(shaken(seeded(Shared, 0).float())) as session:
         assert session.preparation["folded"] == 0

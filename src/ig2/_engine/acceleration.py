@@ -16,7 +16,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 from ig2._engine.explicands import Explicands
 from ig2._engine.isolation import CopyError, isolate
 from ig2._engine.memory import is_out_of_memory
-from ig2._engine.network import Network
+from ig2._engine.network import Folded, Network
 from ig2._engine.private import TorchDispatchMode, hooks_of, own_weight, trace, tree_iter, version_of
 from ig2._engine.rounding import tolerance
 from ig2.model import PRECISIONS, Function, Layer, Model, Preparation
@@ -202,7 +202,7 @@ def _fold(net: nn.Module, layer: Layer | str | None, pairs: Sequence[tuple[Any, 
         for name, fused in _fuse(linear, norm).items():
             linear.register_parameter(name, nn.Parameter(fused, requires_grad=False))
         for name in places[norm]:
-            net.set_submodule(name, nn.Identity())
+            net.set_submodule(name, Folded())
         folded[linear] = norm
     return folded
 

@@ -40,6 +40,17 @@ class Habits:
     singly: bool = False  # whether points must be run one at a time
 
 
+class Folded(nn.Module):
+    """In the place of a normalisation that went into the layer in front of it."""
+
+    ran = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pass on what was normalised already."""
+        self.ran = True
+        return x
+
+
 class Network:
     """Runs a model on points of the data space, and reads its representation once a layer was chosen."""
 
@@ -67,6 +78,11 @@ class Network:
         types |= {dtype for _, _, dtype in self.inputs.attributed}
         return {dtype for dtype in types if dtype.is_floating_point}
 
+    @cached_property
+    def folded(self) -> list[Folded]:
+        """What has to run in every pass."""
+        return [module for _, module in self.modules if isinstance(module, Folded)]
+
     @property
     def first(self) -> Tensor:
         """The row of the first explicand, (1,)."""
@@ -81,9 +97,14 @@ class Network:
         versions = [version_of(tensor) for tensor in points]
         args, kwargs = self.inputs.arguments(points, rows)
         self._calls, self._activation = 0, None
+        for module in self.folded:
+            module.ran = False
         with uncompiled, nullcontext() if self._note is None else Intermediates(self._note):
             args, kwargs = self.model.preprocessed(args, kwargs)
             result = self.model.net(*args, **kwargs)
+        if not all(module.ran for module in self.folded):
+            # a layer with its normalisation in it may have run without it
+            raise ModelError("the network goes another way than for the first explicand: use ig2.wrap(net, prepare=False)")
         if self.habits.writes is not True and versions != [version_of(tensor) for tensor in points]:
             if self.habits.writes is False:
                 raise ModelError("the network writes into its input, and did not at first: give it a copy, net(x.clone())")
