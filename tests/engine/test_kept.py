@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -300,3 +302,19 @@ def test_a_network_that_cannot_be_explained_is_refused_every_time():
     for _ in range(2):
         with pytest.raises(ModelError, match="train mode"):
             ig2.Gradient()(model, X)
+
+
+@pytest.mark.parametrize("method", [ig2.Gradient(), ig2.IntegratedGradients(2)], ids=["as it is", "prepared"])
+def test_a_model_that_is_dropped_takes_along_what_it_kept(method: ig2.Method):
+    """At once: copies of weights that wait for the garbage collector fill the memory of a GPU."""
+    gc.collect()
+    gc.disable()
+    try:
+        model = ig2.wrap(build())
+        method(model, X)
+        kept = weakref.ref(model.kept)
+        assert model.kept.opened
+        del model
+        assert kept() is None
+    finally:
+        gc.enable()

@@ -61,7 +61,7 @@ def isolate(model: Model) -> Model:
         if id(layer.module) not in copies:
             raise CopyError(f"its layer {layer.name!r} is outside the network")
         layer = replace(layer, module=copies[id(layer.module)])
-    isolated = replace(model, net=net, preprocess=preprocess, output=output, representation=layer)
+    isolated = model.exchange(net=net, preprocess=preprocess, output=output, representation=layer)
     for _, module in isolated.modules:  # a scripted module copies its weights itself
         for parameter in module.parameters(recurse=False):
             if parameter.requires_grad:

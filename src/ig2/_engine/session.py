@@ -47,8 +47,10 @@ WIDEST = {"mps": torch.float32}  # the types of devices without float64
 class Opened:
     """A network as a call left it."""
 
-    source: Model  # what was opened
-    contents: Contents | None = None  # of that; None where it is not kept
+    # what makes the model, which are its keys by their addresses, and so must not be given to others. Not the model itself,
+    # which keeps this: it would be let go by the garbage collector alone
+    parts: tuple[object, ...]
+    contents: Contents | None = None  # of its modules; None where it is not kept
     isolated: Model | None = None  # that on modules of our own, where it can be copied
     contents_isolated: Contents | None = None
     faster: FasterCopy | None = None  # a faster copy of that
@@ -81,13 +83,14 @@ class Opened:
         return True
 
 
-def _identify(model: Model) -> tuple[object, ...]:
-    """The addresses of what makes a model, since metrics read another output of the same network; and what is explained.
-
-    They stay its own: what was opened holds the model that it was opened from.
-    """
+def _list_parts(model: Model) -> tuple[object, ...]:
+    """What makes a model, since metrics read another output of the same network; and what is explained."""
     parts = (model.net, model.representation, model.output, model.bounds, model.preprocess, model.preparation)
-    return *map(id, parts), model.target
+    return *parts, model.target
+
+
+def _identify(parts: tuple[object, ...]) -> tuple[int, ...]:
+    return tuple(map(id, parts))
 
 
 class Session:
@@ -193,17 +196,17 @@ class Session:
         self._undo.close()
         self._recorder.clear()
         if kind is None and self._keeps and self._opened.is_reusable():
-            model = self._opened.source
-            model.kept.put(_identify(model), self._opened)
+            self._wrapped.kept.put(_identify(self._opened.parts), self._opened)
 
     def _take(self, model: Model) -> Opened:
         """What an earlier call opened of this model, if it is still that; or something new."""
+        parts = _list_parts(model)
         if not self._keeps:
-            return Opened(model)
-        opened: Opened | None = model.kept.take(_identify(model))
+            return Opened(parts)
+        opened: Opened | None = model.kept.take(_identify(parts))
         if opened is not None and opened.refresh():
             return opened
-        return Opened(model, Contents.of(model))
+        return Opened(parts, Contents.of(model))
 
     def _inspect(self) -> Inspection:
         """Look at the network, unless an earlier call did that was like this one."""
