@@ -32,8 +32,8 @@ COMPILING = {"cuda"}
 WORTH_RECORDING = 8
 # Steps of batches that take less memory than this leave a GPU waiting for the next kernel.
 MOST_REPLAYED = 2 << 30
-# How far, as a share of its length, a gradient of a recorded step may be off, and how many times as far as rounding takes it:
-# of a rough network, two points at a time, 4.2 times was seen of a right one.
+# How far, as a share of its length, a gradient of a recorded step may be off, and how many times as
+# far as rounding takes it: of a rough network, two points at a time, a right one was off 4.2 times.
 GRADIENT_WITHIN = 0.2
 ROUGHER = 10
 LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
@@ -370,8 +370,8 @@ class Recorder:
     def _differ(self, step: Program, args: list[Tensor], values: Sequence[Tensor], again: Sequence[Tensor]) -> bool:
         """Whether the recording returns something else than the step.
 
-        The gradients of a rough network, an Inception on a GPU for example, are off by rounding alone: how far, the step itself
-        shows on two points apart from the others.
+        Gradients of a rough network, an Inception on a GPU for example, are off by rounding alone: how
+        far, the step itself shows on two points apart from the others.
         """
         few = [0, -1]
         apart = step(self.network, *(arg[few] for arg in args))

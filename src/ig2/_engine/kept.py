@@ -13,9 +13,9 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
-# Of one model, as a network is opened with its logits by a method and with its probabilities by a metric.
+# Of one model: a method opens its network with its logits, a metric with its probabilities.
 MOST_OPENED = 4
-# What a module holds beside its weights is compared as bytes; a network that holds more is opened anew.
+# What a module holds beside its weights is compared as bytes; with more it is opened anew.
 MOST_BYTES = 1 << 20
 COLLECTIONS = (dict, OrderedDict, list, set)
 WEIGHTS = ("_parameters", "_buffers")
@@ -30,7 +30,7 @@ class HasModules(Protocol):
 
 
 class Kept:
-    """What is kept with a model: a call takes what an earlier one opened, so that a call inside it opens its own."""
+    """What is kept with a model. A call takes it, so that a call inside that one opens its own."""
 
     def __init__(self) -> None:
         self.opened: dict[object, Any] = {}
@@ -51,7 +51,7 @@ class Kept:
 
 
 class Contents:
-    """What modules hold beside the numbers of their weights and buffers, to see later whether it is still that.
+    """What modules hold beside the numbers of weights and buffers, to see whether it is still that.
 
     Raises:
         TypeError: if they hold what cannot be compared.
@@ -65,7 +65,8 @@ class Contents:
         self._known |= {id(tensor) for module in modules for tensor in module._parameters.values()}
         self._tensors, self._places = _list_tensors(modules)
         self._attributes = list[tuple[type, dict[str, Any]]]()
-        self._others = list[tuple[nn.Module, str, bytes]]()  # of attributes that may change without being another object
+        # attributes that may change without being another object
+        self._others = list[tuple[nn.Module, str, bytes]]()
         for module in modules:
             attributes = dict[str, Any]()
             for name, value in vars(module).items():
@@ -94,7 +95,8 @@ class Contents:
                 type(module) is kind and vars(module) == attributes
                 for module, (kind, attributes) in zip(self.modules, self._attributes, strict=True)
             ) and all(self._write(vars(module)[name]) == written for module, name, written in self._others)
-        except (RuntimeError, TypeError, ValueError):  # of tensors or arrays that were exchanged it is no single answer
+        # of tensors or arrays that were exchanged there is no single answer
+        except (RuntimeError, TypeError, ValueError):
             return False
 
     def copy_buffers(self, other: Contents) -> None:
@@ -105,7 +107,7 @@ class Contents:
                     buffer.copy_(theirs._buffers[name])  # type: ignore[arg-type]
 
     def _is_plain(self, value: Any) -> bool:
-        """Whether it is changed only by being exchanged for another object, or is followed elsewhere."""
+        """Whether it changes only by being exchanged for another object, or is followed elsewhere."""
         if type(value) is tuple:
             return all(map(self._is_plain, value))
         plain = (bool, int, float, complex, str, type(None), type, FunctionType, ref, torch.dtype, torch.device)
@@ -149,6 +151,6 @@ def _differ(one: object, other: object) -> bool:
 
 
 def _list_tensors(modules: Sequence[nn.Module]) -> tuple[list[Tensor], list[Any]]:
-    """The weights and buffers of modules, and where their numbers lie: `weight.data = …` leaves the weight what it is."""
+    """Weights and buffers, and where their numbers lie: `weight.data = …` leaves the weight itself."""
     tensors = [t for m in modules for each in (m._parameters, m._buffers) for t in each.values() if t is not None]
     return tensors, [(t.data_ptr(), t.dtype, t.shape, t.stride()) for t in tensors]

@@ -47,8 +47,8 @@ WIDEST = {"mps": torch.float32}  # the types of devices without float64
 class Opened:
     """A network as a call left it."""
 
-    # what makes the model, which are its keys by their addresses, and so must not be given to others. Not the model itself,
-    # which keeps this: it would be let go by the garbage collector alone
+    # what makes the model: it is kept by their addresses, which no others must get meanwhile. Not the
+    # model itself, which keeps this: it would be let go by the garbage collector alone
     parts: tuple[object, ...]
     contents: Contents | None = None  # of its modules; None where it is not kept
     isolated: Model | None = None  # that on modules of our own, where it can be copied
@@ -66,7 +66,7 @@ class Opened:
         self.contents_isolated = None if self.contents is None else Contents.of(isolated)
 
     def is_reusable(self) -> bool:
-        """Whether the next call may use it: its modules hold what they held at first, and no state of a pass."""
+        """Whether the next call may use it: its modules hold what they held, and no state of a pass."""
         if self.contents is None or self.isolated is None:
             return self.contents is not None
         return self.contents_isolated is not None and self.contents_isolated.is_same()
@@ -84,7 +84,7 @@ class Opened:
 
 
 def _list_parts(model: Model) -> tuple[object, ...]:
-    """What makes a model, since metrics read another output of the same network; and what is explained."""
+    """What makes a model, since metrics read another output of it; and what is explained."""
     parts = (model.net, model.representation, model.output, model.bounds, model.preprocess, model.preparation)
     return *parts, model.target
 
@@ -230,7 +230,7 @@ class Session:
         return inspection
 
     def _look(self) -> Inspection:
-        """Look at the network that is run. A faster copy has to give the scores of the network itself there."""
+        """Look at the network that is run, which has to give the scores of the network itself there."""
         inspection = inspect(self._network, self.check_mixing, self.in_batches)
         expected = self._expected
         if self.is_prepared and expected is not None and not is_close(expected, inspection.scores, tolerance(self._network)):
@@ -244,7 +244,7 @@ class Session:
         return inspection
 
     def look_again(self) -> None:
-        """Look at the network once more where it failed and an earlier call did that: an error says what is wrong."""
+        """Look at the network once more where only an earlier call did: an error says what is wrong."""
         if self._opened.inspections.get(self._call) is self._known:
             inspect(self._network, self.check_mixing, self.in_batches)
 
