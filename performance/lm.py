@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 import ig2
-from ig2._engine.inputs import Fixed
+from ig2.inputs import Fixed
 from ig2.modalities.language.outcomes import Continuations, Scorer
 from ig2.modalities.language.prefix import run_prefix
 from ig2.paths import cosine

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2._engine.acceleration import Step, compile_step
-from ig2._engine.inputs import Inputs
+from ig2._engine.acceleration import Program, compile_step
+from ig2._engine.explicands import Explicands
 from ig2._engine.session import Session
 from performance import wafer
 from performance.store import Row, side_by_side, table
@@ -29,7 +29,7 @@ def bare_step(net: nn.Module, points: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def repeated(step: Step, points: Tensor, times: int) -> None:
+def repeated(step: Program, points: Tensor, times: int) -> None:
     for _ in range(times):
         step(points)
 
@@ -53,9 +53,9 @@ def measure(
     """The time of a bare step of the prepared network, and by how much each rule's is longer."""
     model = ig2.wrap(net, bounds=(0, 1), prepare=preparation or False)
     points = x.repeat_interleave(len(references), dim=0)
-    with Session(model, Inputs.of(points[:2])) as session:
+    with Session(model, Explicands.of(points[:2])) as session:
         run, points = session.model.net, session.lay_out(points)
-        bare: Step = partial(bare_step, run)
+        bare: Program = partial(bare_step, run)
         if preparation is not None and preparation.compile:
             bare = compile_step(bare, [points])
     works = {"bare": partial(repeated, bare, points, steps)}

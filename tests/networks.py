@@ -182,7 +182,10 @@ def trained_on_patterns() -> tuple[nn.Module, Tensor, Tensor]:
 
 
 class Record(list[Any]):
-    """What a spy network saw. It stays one list when the network is copied, as each call does."""
+    """What a spy network saw. It stays one list when the network is copied, as each call does, and is no state of it."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Record:
         return self
+
+    def __reduce__(self) -> Any:
+        return Record, ()

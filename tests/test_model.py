@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 import ig2
 from ig2 import metrics
-from ig2._engine.inputs import Fixed, Inputs
+from ig2._engine.explicands import Explicands
 from ig2._engine.session import Session
 from ig2.errors import InputError, ModelError
+from ig2.inputs import Fixed
 from networks import made, refuses, uniform
 
 X, REFERENCES = uniform(3, 4, seed=1), uniform(2, 4, seed=2)
@@ -29,13 +30,13 @@ def mlp() -> Any:
 
 def representation(model: ig2.Model | nn.Module | Callable[..., Any], x: Any = X) -> Tensor:
     wrapped = model if isinstance(model, ig2.Model) else ig2.wrap(model)
-    inputs = Inputs.of(x)
+    inputs = Explicands.of(x)
     with Session(wrapped, inputs) as session:
         return session.representation(inputs.data, torch.arange(len(inputs)))
 
 
 def scores(model: ig2.Model, x: Any = X) -> Tensor:
-    inputs = Inputs.of(x)
+    inputs = Explicands.of(x)
     with Session(model, inputs) as session:
         return session.scores(inputs.data, torch.arange(len(inputs)))
 

@@ -31,7 +31,7 @@ from torch import Tensor
 
 import ig2
 from ig2 import modalities
-from ig2._engine.inputs import Fixed
+from ig2.inputs import Fixed
 from ig2.modalities.language.outcomes import Continuations, Scorer
 from ig2.modalities.language.prompts import Prompt
 from ig2.paths import GradPath, cosine, euclidean

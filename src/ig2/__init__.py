@@ -9,32 +9,28 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from ig2 import paths, references, rules, targets
-    from ig2._engine.activations import At
-    from ig2._engine.inputs import Fixed
-    from ig2._engine.memory import OutOfMemoryError
-    from ig2._engine.task import scores
     from ig2.attribution import Attribution
     from ig2.comparison import compare
-    from ig2.errors import IG2Error, IG2Warning, InputError, MissingExtraError, ModelError
+    from ig2.errors import IG2Error, IG2Warning, InputError, MissingExtraError, ModelError, OutOfMemoryError
+    from ig2.inputs import At, Fixed
     from ig2.methods import *  # noqa: F403
     from ig2.model import Model, Preparation, wrap
     from ig2.question import Question
     from ig2.runs import Reading, Saving, open, run
+    from ig2.task import scores
 else:  # the same names at run time, each imported when it is first used
     __getattr__, __dir__ = attach(
         __name__,
         {
-            "_engine.activations": ["At"],
-            "_engine.inputs": ["Fixed"],
-            "_engine.memory": ["OutOfMemoryError"],
-            "_engine.task": ["scores"],
             "attribution": ["Attribution"],
             "comparison": ["compare"],
-            "errors": ["IG2Error", "IG2Warning", "InputError", "MissingExtraError", "ModelError"],
+            "errors": ["IG2Error", "IG2Warning", "InputError", "MissingExtraError", "ModelError", "OutOfMemoryError"],
+            "inputs": ["At", "Fixed"],
             "methods": methods.__all__,
             "model": ["Model", "Preparation", "wrap"],
             "question": ["Question"],
             "runs": ["Reading", "Saving", "open", "run"],
+            "task": ["scores"],
             "": ["paths", "references", "rules", "targets"],
         },
     )  # fmt: skip

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from ig2 import saving
 from ig2._engine.activations import ACTIVATION, join_inputs
-from ig2._engine.inputs import Fixed, Structured
 from ig2._engine.private import tree_iter
 from ig2._utils.blur import check_free, check_sigma, find_space, smooth, spread_places
 from ig2._utils.patches import arrange_tokens
 from ig2.errors import InputError, MissingExtraError, describe, format_count, import_extra
+from ig2.inputs import Fixed, Structured
 from ig2.names import ColumnValues, Names, ask_why, name_output
 from ig2.result import OF_CALL, PASSED_ON, UNROWED, Cost, Fields
 from ig2.targets import Target

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 import ig2
-from ig2._engine.session import Kept
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods.base import summary
@@ -111,16 +110,16 @@ def compare(
         GRADIENTS: Column("lower", digits=0, about="taken for each explicand", ranked=False),
     }
     attributions, rows = {}, []
-    opened = replace(as_model(model), kept=Kept())  # once for all metrics; methods are timed
+    model = as_model(model)
     for label, method in named.items():
-        attribution = attributions[label] = method(model, x, seed=seed, **options)
+        attribution = attributions[label] = method(model.exchange(), x, seed=seed, **options)  # timed with opening
         if not isinstance(attribution, Attribution) or attribution.cost is None:
             raise InputError(f"{label} returned {describe(attribution)}: expected what a method of ig2 returns, an Attribution")
         cost = attribution.cost
         gradients = (cost.gradients or 0) / max(1, len(attribution))
         numbers = {SECONDS: [cost.seconds], GRADIENTS: [gradients]}
         for name, metric in measures.items():
-            numbers[name] = metric(opened, attribution, truth=truth if metric.truth else None, seed=seed).values.tolist()
+            numbers[name] = metric(model, attribution, truth=truth if metric.truth else None, seed=seed).values.tolist()
         for name, values in numbers.items():
             rows.append(Row(label, name, **spread(values), better=columns[name].better, paper=None, values=tuple(values)))
     settings = {"seed": seed, **{name: summary(option) for name, option in options.items()}}

@@ -41,6 +41,10 @@ class MissingExtraError(IG2Error, ImportError):
     """Raised if a required optional package is not installed."""
 
 
+class OutOfMemoryError(IG2Error, MemoryError):
+    """Not even a single point fits."""
+
+
 class IG2Warning(UserWarning):
     """Issued if a call runs, but probably not as intended."""
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, POSITIVE, Accepted, Settings, required, setting
 from ig2.errors import InputError, describe, import_extra
+from ig2.task import Task
 
 
 class Groups(Settings, ABC):

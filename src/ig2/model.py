@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.inputs import Fixed, value_of
+from ig2._engine.kept import Kept
 from ig2._engine.private import uncompiled_network
 from ig2._utils.suggestions import suggest
 from ig2.errors import WITHOUT_GRADIENTS, InputError, ModelError, describe
+from ig2.inputs import Fixed, value_of
 from ig2.targets import AnyTarget, Class, Difference, Target, as_target, find_tensor, has_queries
 
 OutputName = Literal["logit", "probability", "log-probability", "sigmoid"]
@@ -191,14 +192,12 @@ class Model:
     preprocess: Callable[..., Any] | None
     preparation: Preparation | None = Preparation()
     target: Target | None = None  # what of the result is explained, if not a class: set for the length of a call
-    # code compiled in earlier calls, with the weights it was made for
-    compiled: dict[Any, tuple[list[Tensor], Callable[..., tuple[Tensor, ...]]]] = field(default_factory=dict, repr=False)
-    # what one call finds out for the next, set by a caller that knows that nothing changes the network between them
-    kept: Any = field(default=None, repr=False)
+    # what calls found out about the network, for the next one: as long as it is what it was
+    kept: Kept = field(default_factory=Kept, repr=False)
 
     def exchange(self, **parts: Any) -> Model:
-        """Return the model with other parts, and without what was recorded about its previous network."""
-        return replace(self, **parts, compiled={}, kept=None)
+        """Return the model with other parts, and without what calls found out about its network."""
+        return replace(self, **parts, kept=Kept())
 
     @property
     def modules(self) -> list[tuple[str, nn.Module]]:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.inputs import Inputs
-from ig2._engine.task import Task, choose_against, open_task, scores
+from ig2._engine.explicands import Explicands
 from ig2._utils.checks import check_count, check_seed
 from ig2.attribution import Attribution
 from ig2.errors import WITHOUT_GRADIENTS, InputError, describe
@@ -28,6 +27,7 @@ from ig2.names import ask_why, name_output
 from ig2.references.base import References
 from ig2.references.contrast import Candidates, Contrast
 from ig2.targets import Class, Target, as_target
+from ig2.task import Task, choose_against, open_task, scores
 
 if TYPE_CHECKING:
     from ig2.modalities.base import Batch, Subject
@@ -294,7 +294,7 @@ class Inquiry:
     def _open(self, batch: Batch, target: Any = None, **options: Any) -> AbstractContextManager[Task]:
         """Open the network as the calls that were posed do, so that it is opened once for all."""
         device = self.subject.model.device
-        inputs = Inputs.of(batch.x, device, needs_gradient=self._needs_gradient)
+        inputs = Explicands.of(batch.x, device, needs_gradient=self._needs_gradient)
         # not against a class: what a sample is called goes by the model's own scores
         named: dict[str, Any] = {"label": "references", "batch_size": AT_A_TIME}
         return open_task(self.subject.model, inputs, target, **named, **options)
@@ -351,7 +351,7 @@ class Inquiry:
         near = self.subject.pool_near(ranked, count)
         return self.pool if near is None else near
 
-    def _shape_candidates(self, pool: Batch, batch: Batch, inputs: Inputs) -> Tensor:
+    def _shape_candidates(self, pool: Batch, batch: Batch, inputs: Explicands) -> Tensor:
         """Return the pool's samples as references for each explicand, (B, P, ...)."""
         candidates = self.subject.candidates(pool, batch).detach().to(inputs.data)
         if candidates.is_inference():

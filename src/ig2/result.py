@@ -13,10 +13,10 @@ from typing import Any, Generic, Self, TypeVar
 import torch
 from torch import Tensor
 
-from ig2._engine.inputs import Structured
 from ig2._engine.moments import average_references
 from ig2._engine.private import tree_map_only
 from ig2.errors import InputError, describe, format_count
+from ig2.inputs import Structured
 from ig2.names import Names
 from ig2.targets import Target
 
@@ -31,6 +31,16 @@ UNROWED = {"unrowed": True}
 OF_CALL = UNROWED | {"of_call": True}
 # Of the fields with rows in their tensors alone; lists have rows in others.
 PASSED_ON = {"passed_on": True}
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What to return besides the attribution, for each explicand and reference."""
+
+    baselines: bool = False  # where the paths end, and after how many steps
+    per_reference: bool = False  # each reference's own attribution
+    curves: bool = False  # the output, and the distance if one is measured, at every vertex
+    paths: bool = False  # every vertex
 
 
 @dataclass(frozen=True)
@@ -137,8 +147,9 @@ class Fields(Generic[Values]):
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
         """Return a copy with every tensor of the fields with rows changed, such as moved to a device."""
-        rowed = [f.name for f in fields(self) if not f.metadata.get("unrowed")]
-        return replace(self, **{name: tree_map_only(Tensor, change, getattr(self, name)) for name in rowed})
+        rowed = {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata.get("unrowed")}
+        changed = {name: tree_map_only(Tensor, change, part) for name, part in rowed.items() if part is not None}
+        return replace(self, **changed)
 
     def take(self, rows: Tensor) -> Self:
         """Return a copy with some of the explicands."""

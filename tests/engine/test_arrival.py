@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2._engine.session import Evaluation
 from ig2.errors import InputError
+from ig2.evaluation import Evaluation
 from ig2.paths import Converged
 from ig2.paths.base import Memory, Pairs
 from ig2_bench.suites import xai_units

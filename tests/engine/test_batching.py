@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import ig2
-from ig2._engine.memory import BatchSize, OutOfMemoryError, free_bytes, is_out_of_memory
-from ig2.errors import InputError, ModelError
+from ig2._engine.memory import BatchSize, free_bytes, is_out_of_memory
+from ig2.errors import InputError, ModelError, OutOfMemoryError
 from ig2.methods import masking
 from networks import Record, made, refuses, uniform
 
@@ -374,12 +374,12 @@ def test_work_that_takes_the_memory_of_several_points_is_cut_accordingly(points:
 
 
 def test_what_a_point_needs_is_measured():
-    from ig2._engine.inputs import Inputs
+    from ig2._engine.explicands import Explicands
     from ig2._engine.session import Session
 
     def needed(width: int) -> int:
         network = nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 2)).double()
-        with Session(ig2.wrap(network), Inputs.of(uniform(2, 4))) as session:
+        with Session(ig2.wrap(network), Explicands.of(uniform(2, 4))) as session:
             return session.bytes_per_point
 
     # a tanh keeps its result: 8 bytes a unit, and half as much again for the backward pass

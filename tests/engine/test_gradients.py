@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2._engine.inputs import Inputs
+from ig2._engine.explicands import Explicands
 from ig2._engine.layouts import Layouts
 from ig2._engine.session import Session
 from networks import Record, randn, seeded, uniform
@@ -106,7 +106,7 @@ def test_a_sample_alone_has_the_gradient_it_has_beside_others(name: str, dtype: 
     # the last batch of some is one sample too
     found += [ig2.Gradient()(net, x.to(dtype), 1, batch_size=size).values for size in (1, 2)]
     for prepares in (True, False):
-        with torch.no_grad(), Session(ig2.wrap(net), Inputs.of(x.to(dtype)), prepares=prepares) as session:
+        with torch.no_grad(), Session(ig2.wrap(net), Explicands.of(x.to(dtype)), prepares=prepares) as session:
             rows = torch.arange(3).split(1)
             found.append(torch.cat([session.evaluate(x.to(dtype)[i], i, torch.ones_like(i)).gradient for i in rows]))
     for values in found:
@@ -225,11 +225,7 @@ def test_a_call_goes_on_in_the_way_that_agrees_with_difference_quotients(name: s
 
 
 def test_an_advice_is_given_once_for_all_calls_of_a_kept_network():
-    from dataclasses import replace
-
-    from ig2._engine.session import Kept
-
-    model = replace(ig2.wrap(seeded(lambda: Faulty(FAULTS["in a batch"]), 0)), kept=Kept())
+    model = ig2.wrap(seeded(lambda: Faulty(FAULTS["in a batch"]), 0))
     with pytest.warns(ig2.IG2Warning, match="difference quotients agree"):
         first = ig2.Gradient()(model, randn(3, 2, 6), 0)
     again = ig2.Gradient()(model, randn(3, 2, 6), 0)

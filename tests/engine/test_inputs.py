@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2._engine.inputs import Fixed, Inputs
+from ig2._engine.explicands import Explicands
 from ig2.errors import InputError, ModelError
+from ig2.inputs import Fixed
 from networks import Record, made, refuses, uniform
 
 
@@ -392,7 +393,7 @@ def test_the_users_tensors_are_left_alone():
 
 
 def test_inputs_keep_the_order_of_arguments():
-    inputs = Inputs.of((Fixed("a"), X, Fixed(REFERENCES.repeat(2, 1)[:3]), X[:, :2]))
+    inputs = Explicands.of((Fixed("a"), X, Fixed(REFERENCES.repeat(2, 1)[:3]), X[:, :2]))
     args, kwargs = inputs.arguments(inputs.split(inputs.data[[2, 0]]), torch.tensor([2, 0]))
     assert args[0] == "a" and kwargs == {}
     assert torch.equal(args[1], X[[2, 0]]) and torch.equal(args[3], X[[2, 0], :2])
@@ -433,7 +434,7 @@ def test_features_of_several_inputs_are_fixed_by_their_leading_axes():
     positional = IG(network, (Fixed(image, where=where), Fixed(row), age))
     assert isinstance(positional.x[1], Fixed)
     assert torch.equal(IG(network, positional.x).values[1], positional.values[1])
-    assert torch.equal(Inputs.of(x).moves[:, :6].view(3, 2, 3).any(dim=2), ~where)
+    assert torch.equal(Explicands.of(x).moves[:, :6].view(3, 2, 3).any(dim=2), ~where)
 
 
 def test_where_features_are_fixed_is_checked():

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2._engine.inputs import Inputs
+from ig2._engine.explicands import Explicands
 from ig2._engine.session import Session
 
 from .layers import HandmadeAttention, Op, Recurrent, Residual, SelfAttention, Shape
@@ -193,7 +193,7 @@ def gradients(net: nn.Module, x: Tensor, classes: Tensor) -> dict[str, Tensor]:
         f"Gradient of {size}, batch_size={batch}": ig2.Gradient()(net, x, classes, batch_size=batch) for batch in ("auto", 1, 2)
     }
     values = {name: attribution.values for name, attribution in found.items()}
-    rows, inputs = torch.arange(size), Inputs.of(x)
+    rows, inputs = torch.arange(size), Explicands.of(x)
     for prepares in (True, False):
         with torch.no_grad(), Session(ig2.wrap(net), inputs, prepares=prepares) as session:
             parts = [session.evaluate(x[at], at, classes[at]).gradient for at in rows.split(2)]

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 import ig2
-from ig2._engine.inputs import Inputs
+from ig2._engine.explicands import Explicands
 from ig2._engine.session import Session
 
 from .calls import Call, calls
@@ -473,7 +473,7 @@ def check_gradients(case: Case, native: Native, alone: Native, truth: Native, ou
             try:
                 with warnings.catch_warnings(), case.surroundings(), torch.no_grad():
                     warnings.simplefilter("ignore")
-                    inputs = Inputs.of(case.x, case.model.device)
+                    inputs = Explicands.of(case.x, case.model.device)
                     rows = torch.arange(len(inputs))
                     with Session(ig2.wrap(case.call, **case.wrapping), inputs, prepares=prepares) as session:
                         for part in rows.split(1 if single else len(rows)):

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import ig2
 from ig2._engine.slopes import ELEMENTWISE
-from ig2._engine.slopes.calls import find_slope
+from ig2._engine.slopes.operations import find_slope
 from ig2.methods.deepshap import DeepSHAP
 from networks import randn, spread_weights
 

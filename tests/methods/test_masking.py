@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ig2._engine.task import open_task
 from ig2.methods.masking import FEW_NUMBERS, run_masked
 from ig2.model import wrap
+from ig2.task import open_task
 from networks import data
 
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 import ig2
 from ig2._engine.integrate import integrate
-from ig2._engine.task import open_task
 from ig2.errors import InputError
 from ig2.paths.inturn import GivenTurns
 from ig2.references import Weighted
+from ig2.task import open_task
 from networks import data, refuses
 
 

@@ -14,8 +14,8 @@ from torch import nn
 
 import ig2
 from ig2 import modalities
-from ig2._engine.inputs import Fixed
 from ig2.errors import InputError
+from ig2.inputs import Fixed
 from ig2.modalities import MODALITIES, Batch, Modality, Sample, Subject
 from ig2.modalities.modality import find_by_suffix, find_stored, guess, list_modalities
 from ig2.modalities.samples import BadRowsError, MismatchError, SampleList

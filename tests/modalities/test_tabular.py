@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 import ig2
 from ig2 import modalities
-from ig2._engine.inputs import Fixed
 from ig2._utils import training
 from ig2.demo import tables
 from ig2.errors import InputError
+from ig2.inputs import Fixed
 from ig2.modalities.base import Batch
 from ig2.modalities.table.columns import Category, Number
 from ig2.modalities.table.rows import TableSubject

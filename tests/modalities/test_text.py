@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 import ig2
 from ig2 import modalities
-from ig2._engine.inputs import Fixed, Inputs
+from ig2._engine.explicands import Explicands
 from ig2._engine.session import Session
 from ig2._utils import training
 from ig2.demo import questions
 from ig2.errors import InputError, ModelError
+from ig2.inputs import Fixed
 from ig2.metrics import Completeness, Deletion, Insertion, ParameterRandomisation
 from ig2.modalities.base import Batch
 from ig2.modalities.text.sentences import TextSubject
@@ -178,7 +179,7 @@ def test_a_text_is_explained_the_same_alone_and_beside_a_longer_one(bert: TextSu
 
 def test_padding_and_special_tokens_have_no_gradient_whatever_a_path_makes_of_them(bert: TextSubject) -> None:
     batch = bert.read([LONG, SHORT])
-    inputs, rows = Inputs.of(batch.x), torch.arange(2)
+    inputs, rows = Explicands.of(batch.x), torch.arange(2)
     strange = torch.where(batch.word[..., None] < 0, 99.0, batch.attributed).requires_grad_()
     with Session(bert.model, inputs, prepares=False) as session:
         scores = session.scores_with_graph(strange, rows)

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 import ig2
-from ig2._engine.task import open_task
 from ig2.errors import InputError
 from ig2.paths import InTurn
+from ig2.task import open_task
 from networks import data, refuses, small_mlp
 
 

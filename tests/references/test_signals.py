@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 import ig2
-from ig2._engine.task import open_task
 from ig2.errors import InputError
 from ig2.model import wrap
 from ig2.references import Interpolated, PhaseRandomised, Shifted, TimeMean, TimeNoise
 from ig2.references.base import draw_references
+from ig2.task import open_task
 from networks import data, refuses
 
 ALL = [TimeMean(), TimeNoise(3), Interpolated(4), Shifted(3), PhaseRandomised(3)]

@@ -3,55 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
-from ig2._engine.inputs import Fixed, value_of
 from ig2._engine.layers import in_this_thread
 from ig2.errors import InputError, ModelError, describe
+from ig2.inputs import Fixed, value_of
 from ig2.model import Layer, Model, find_layer, preprocess_arguments
 
 # What the activation is called among the inputs of such a network.
 ACTIVATION = "ig2_activation"
-
-
-@dataclass(frozen=True, eq=False)
-class At:
-    """Where a method attributes: a layer, or some of its channels, heads or neurons.
-
-    Args:
-        layer: a module of the network or its name, which means its output; "name:input" is what it gets.
-        index: of one sample's activation, as a tensor is indexed: 3 for a channel, [3, 5] for two, (3, 0, 0) for a neuron. The
-            others stay what they are at the explicand, and have values of zero. By default all of it.
-
-    >>> import ig2
-    >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).eval()
-    >>> ig2.IntegratedGradients()(net, torch.ones(1, 3), at=ig2.At("1", [0, 2])).values.shape
-    torch.Size([1, 4])
-    """
-
-    layer: str | nn.Module
-    index: Any = None
-
-    def hold(self, activation: Tensor) -> Tensor | Fixed:
-        """An activation (B, ...), fixed but for what the index names.
-
-        Raises:
-            InputError: if the index names nothing of it.
-        """
-        if self.index is None:
-            return activation
-        moves = torch.zeros(activation.shape[1:], dtype=torch.bool, device=activation.device)
-        try:
-            moves[self.index] = True
-        except (IndexError, TypeError, RuntimeError) as error:
-            raise InputError(f"index {self.index!r} is none of an activation {tuple(moves.shape)}: {error}") from error
-        if not moves.any():
-            raise InputError(f"index {self.index!r} names nothing of an activation {tuple(moves.shape)}")
-        return Fixed(activation, (~moves).expand(activation.shape).clone())
 
 
 class Hooked(nn.Module):

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2.errors import warn
+from ig2.task import Task
 
 # A sum further than this share from the change in the output is worth a warning.
 ADDITIVE_WITHIN = 0.01

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ig2._engine.slopes import Call
+from ig2._engine.slopes import Operation
 
 # By name, the position of `dim` and of `largest` or `descending`, and its default.
 CHOICES = {
@@ -43,7 +43,7 @@ class Choices:
         self.differ = False  # whether it chose other than the other pass
         self._unread: dict[int, Tensor] = {}  # places of maxima that differ, which matter once they are read
 
-    def make(self, call: Call) -> Tensor | None:
+    def make(self, call: Operation) -> Tensor | None:
         """The places that a call chooses: those given, or its own; None if it is no choice."""
         if self._unread and any(self._unread.get(id(arg)) is arg for arg in call.tensors):
             self.differ = True
@@ -65,7 +65,7 @@ class Choices:
         return chosen
 
     @torch.enable_grad()  # routers choose without
-    def _measure(self, call: Call, chosen: Tensor, other: Tensor) -> None:
+    def _measure(self, call: Operation, chosen: Tensor, other: Tensor) -> None:
         """Add the margin of one choice to their sum."""
         z, dim = call.args[0], _dim(call)
         if not z.requires_grad:
@@ -83,20 +83,20 @@ class Choices:
         self.margin = margin if self.margin is None else self.margin + margin
 
 
-def choose(call: Call, places: Tensor) -> Any:
+def choose(call: Operation, places: Tensor) -> Any:
     """What a choice, other than a maximum, returns if it chooses these places."""
     if call.name.startswith("arg"):
         return places
     return type(call.value())((call.args[0].gather(_dim(call), places), places))
 
 
-def _dim(call: Call) -> int | None:
+def _dim(call: Operation) -> int | None:
     position, _, _ = CHOICES[call.name]
     dim: int | None = call.argument(position, "dim")
     return -1 if dim is None and call.name not in ("argmax", "argmin") else dim
 
 
-def _takes_largest(call: Call) -> bool:
+def _takes_largest(call: Operation) -> bool:
     _, option, default = CHOICES[call.name]
     given = None if option is None else call.argument(*option)
     return default if given is None else bool(given)

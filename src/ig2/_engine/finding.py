@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from ig2._engine.layers import LinearCall, LinearCalls, Readings, Step, is_tracked, node_of, nodes_before
+from ig2._engine.layers import Intermediate, LinearCall, LinearCalls, Readings, is_tracked, node_of, nodes_before
 from ig2._engine.network import Network
 from ig2.errors import ModelError
 from ig2.model import SCRIPTED, Layer
@@ -62,17 +62,17 @@ def _has_one_row(call: LinearCall) -> bool:
     return len(call.shape) <= 1 or call.shape[0] == 1
 
 
-def find_activation(network: Network) -> Step:
+def find_activation(network: Network) -> Intermediate:
     """What the last convolution with places comes to: the last tensor with its places that is made of it on the way from every
     attributed input to the output, after its norm, its activation and the sum with what went around it.
 
     Grad-CAM, LayerCAM and HiResCAM explain rectified maps: on 40 photos and an EfficientNet, Grad-CAM had a GT-SUM of .738
     before the activation and .814 after it.
     """
-    steps: list[tuple[Node, torch.Size, Step]] = []
+    steps: list[tuple[Node, torch.Size, Intermediate]] = []
     convolutions: list[tuple[Node, int, bool]] = []  # how many steps there were with it, and whether it cuts into patches
 
-    def note(step: Step, args: Sequence[Any], result: Tensor) -> None:
+    def note(step: Intermediate, args: Sequence[Any], result: Tensor) -> None:
         if not is_tracked(result) or result.ndim not in (3, 4, 5) or result.shape[0] != 1 or result.shape[2:].numel() < 2:
             return
         steps.append((node_of(result), result.shape, step))

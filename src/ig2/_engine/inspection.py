@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2._engine.checkpoints import count_bytes
-from ig2._engine.inputs import join
-from ig2._engine.layers import Step, Steps
+from ig2._engine.explicands import join
 from ig2._engine.memory import Saved, Written, is_out_of_memory
 from ig2._engine.network import WITHOUT_GRAPH, Habits, Network
 from ig2._engine.rounding import is_close, tolerance
@@ -94,11 +92,6 @@ class Pass:
         """The slope of the gradient in that direction."""
         return 0.0 if self.gradient is None else float((self.gradient[0] * self.direction).sum())
 
-    @property
-    def values(self) -> tuple[Tensor, ...]:
-        """What a copy of the network has to give as well."""
-        return (self.scores.flatten(), *(() if self.gradient is None else (self.gradient,)))
-
 
 @dataclass(frozen=True)
 class Inspection:
@@ -107,21 +100,23 @@ class Inspection:
     bytes_per_point: int  # of memory for a step with both gradients
     draws: bool  # whether a pass draws random numbers, even if the scores do not go by them
     habits: Habits
+    scores: Tensor  # of the first explicand, (1, classes)
+    is_finite: bool  # whether their gradient is
     advice: str | None = None  # what is wrong with its gradients, and what is done about it
-    seen: Pass | None = None  # with the most points
+    is_meant: bool = False  # whether that may be as the network means it
 
 
-def inspect(network: Network, before: RandomState, check_mixing: bool = True, in_batches: bool = True) -> Inspection:
+def inspect(network: Network, check_mixing: bool = True, in_batches: bool = True) -> Inspection:
     """Run the first explicand alone, again, and beside another one, and refuse a network that cannot be explained.
 
     Global random state is as it was when this returns.
 
     Args:
         network: to look at; its habits are known from here on.
-        before: that state.
         check_mixing: whether samples of a batch must not influence each other.
         in_batches: whether gradients are going to be taken of several points at once.
     """
+    before = RandomState(network.inputs.data.device)
     try:
         alone, bytes_per_point = _run_first(network)
         draws = before != RandomState(before.device)
@@ -130,10 +125,11 @@ def inspect(network: Network, before: RandomState, check_mixing: bool = True, in
         if check_mixing or is_slope is False:
             beside = _run_beside(network, alone, check_mixing, in_batches or not is_slope)
         network.habits.writes = bool(network.habits.writes)
-        advice = _check_gradients(network, alone, beside, is_slope)
+        advice, is_meant = _check_gradients(network, alone, beside, is_slope)
     finally:
         before.restore()
-    return Inspection(bytes_per_point, draws, network.habits, advice, beside or alone)
+    is_finite = alone.gradient is None or bool(alone.gradient.isfinite().all())
+    return Inspection(bytes_per_point, draws, network.habits, alone.scores, is_finite, advice, is_meant)
 
 
 class RandomState:
@@ -167,34 +163,21 @@ class RandomState:
     __hash__ = None  # type: ignore[assignment]
 
 
-def run_points(network: Network, points: Tensor, rows: Tensor, chosen: int) -> tuple[Pass, int]:
-    """Run some points, and differentiate the score of one class by them; also how much memory a point takes."""
-    graph = network.inputs.needs_gradient
-    leaves, _, scores, size = _forward(network, points, rows)
-    gradient = _join(_differentiate(network, scores, chosen, leaves), leaves, points) if graph else None
-    return Pass(points, rows, scores.detach(), chosen, gradient), size
-
-
 def _forward(network: Network, points: Tensor, rows: Tensor) -> tuple[list[Tensor], Any, Tensor, int]:
     """The points input by input, what the network returns, the scores of it, and how much memory a point takes."""
     inputs, model, habits, graph = network.inputs, network.model, network.habits, network.inputs.needs_gradient
-    saved = Saved(t for _, m in network.modules for t in [*m.parameters(False), *m.buffers(False)])
-    results: list[Tensor] = []  # stay to the end, to be counted apart
 
-    def note(_: Step, args: Sequence[Any], result: Tensor) -> None:
-        saved.note(result)
-        results.append(result)
-
-    def run(watch: AbstractContextManager[object]) -> tuple[list[Tensor], Any, Tensor]:
+    def run(watch: Saved | Written) -> tuple[list[Tensor], Any, Tensor]:
         enabled = graph or habits.differentiates
         leaves = [t.detach().clone().requires_grad_(enabled) for t in inputs.split(points)]
         with watch, torch.set_grad_enabled(enabled):
             raw = network.forward(leaves, rows)
             return leaves, raw, model.scores(raw, len(rows), rows).to(points.device)
 
-    count: Saved | Written = saved
+    weights = (t for _, m in network.modules for t in [*m.parameters(False), *m.buffers(False)])
+    count = Saved(weights) if graph else Written()
     try:
-        leaves, raw, scores = run(saved if graph else Steps(note))
+        leaves, raw, scores = run(count)
     except RuntimeError as error:
         # torch.func takes no such hooks, and a network that differentiates needs a graph
         habits.differentiates |= not graph and WITHOUT_GRAPH in str(error)
@@ -393,20 +376,23 @@ def _run_beside(network: Network, alone: Pass, check_mixing: bool, differentiate
     return beside
 
 
-def _check_gradients(network: Network, alone: Pass, beside: Pass | None, is_slope: bool | None) -> str | None:
+def _check_gradients(network: Network, alone: Pass, beside: Pass | None, is_slope: bool | None) -> tuple[str | None, bool]:
     """Whether the gradient of the first sample is the same beside another one, and the slope of its score.
 
-    Where it is not, the network is run from here on in the way that gives the slope, and a warning says so.
+    Where it is not, the network is run from here on in the way that gives the slope.
+
+    Returns:
+        What to say of it, if anything, and whether the network may mean it so.
     """
     if alone.gradient is None:
-        return None
+        return None, False
     mine, theirs = alone.gradient[0], None if beside is None or beside.gradient is None else beside.gradient[0]
     off = 0.0 if theirs is None else float(torch.dist(mine, theirs))
     size, habits = alone.steepness, network.habits
     if theirs is not None and 10 * tolerance(network) * size < off < torch.inf:  # gradients are rounded more than scores
         slope = _find_slope(network, alone, (mine - theirs) / off, off)
         if slope is None:  # too rough, or rounded too much, to say which is right
-            return None
+            return None, False
         habits.singly, habits.in_pairs = (
             abs(float((gradient * (mine - theirs)).sum()) / off - slope) < off / 4 for gradient in (mine, theirs)
         )
@@ -414,12 +400,11 @@ def _check_gradients(network: Network, alone: Pass, beside: Pass | None, is_slop
     elif is_slope is False:
         slope = _find_slope(network, alone, alone.direction, size)
         if slope is None or abs(slope - size) <= SLOPE_WITHIN * max(abs(slope), size):
-            return None
-        return NO_SLOPE.format(slope / size)  # many a network means it so, and the sums show it: no warning
+            return None, False
+        return NO_SLOPE.format(slope / size), True  # and the sums show it: no warning
     else:
-        return None
-    warn(advice)
-    return advice
+        return None, False
+    return advice, False
 
 
 def _find_slope(network: Network, alone: Pass, direction: Tensor, size: float) -> float | None:

@@ -17,12 +17,12 @@ from ig2._engine.additivity import check_additivity
 from ig2._engine.memory import explain_memory_errors
 from ig2._engine.moments import Moments
 from ig2._engine.secants import POINTS_A_PAIR
-from ig2._engine.session import Evaluation
-from ig2._engine.task import Task
 from ig2.errors import InputError, describe
+from ig2.evaluation import Evaluation
 from ig2.paths.base import GrownPath, KnownPath, Memory, Pairs, Path
-from ig2.result import Result
+from ig2.result import Keep, Result
 from ig2.rules import Needs, Rule, Segments
+from ig2.task import Task
 
 # Where a batch of a new size costs as much as some twenty steps, since kernels are chosen and recorded for each: there a batch
 # whose paths end one after the other shrinks by halves, in between its empty places are padded.
@@ -30,16 +30,6 @@ FEW_SIZES = {"cuda"}
 
 # How far, beside the largest value of x, a path may be from the explicand where it should be at it.
 OFF_EXPLICAND = 1e-3
-
-
-@dataclass(frozen=True)
-class Keep:
-    """What to return besides the attribution, for each explicand and reference."""
-
-    baselines: bool = False  # where the paths end, and after how many steps
-    per_reference: bool = False  # each reference's own attribution
-    curves: bool = False  # the output, and the distance if one is measured, at every vertex
-    paths: bool = False  # every vertex
 
 
 def integrate(
@@ -74,7 +64,7 @@ def integrate(
         pair = torch.arange(piece.start, piece.stop, device=task.x.device)
         row, which = pair // count, pair % count
         pairs = make_pairs(row, which)
-        walk = _walk_and_confirm(task, path, rule, pairs, keep)
+        walk = _walk(task, path, rule, pairs, keep)
         for i, (explicand_row, reference) in enumerate(zip(row.tolist(), which.tolist(), strict=True)):
             # one pair after the other in a fixed order: the mean does not depend on how pairs were batched
             values.add(explicand_row, reference, walk.values[i])
@@ -116,11 +106,8 @@ def count_evaluations(path: Path, rule: Rule | None, segments: int) -> int:
     return (segments + 1 if everywhere else 0 if plan.secants else 2) + segments * each
 
 
-def _walk_and_confirm(task: Task, path: Path, rule: Rule | None, pairs: Pairs, keep: Keep) -> _Walk:
-    """Walk the paths, and once more if a faster copy of the network has led them where the network has other outputs.
-
-    A copy that is given up on the way was right in all sizes of batch before.
-    """
+def _walk(task: Task, path: Path, rule: Rule | None, pairs: Pairs, keep: Keep) -> _Walk:
+    """Walk the paths; progress is taken back where that fails."""
     ticked = 0
 
     def tick(points: int) -> None:
@@ -128,20 +115,11 @@ def _walk_and_confirm(task: Task, path: Path, rule: Rule | None, pairs: Pairs, k
         ticked += points
         task.progress.advance(points)
 
-    def walk() -> _Walk:
-        return _Walk(task, path, rule, pairs, keep, tick)
-
-    sums = task.session.sums.clone()
     try:
-        walked = walk()
-        if not task.session.confirm_outputs(walked.baseline, pairs.rows, pairs.target, walked.baseline_output):
-            tick(-ticked)
-            task.session.sums = sums
-            walked = walk()
+        return _Walk(task, path, rule, pairs, keep, tick)
     except BaseException:
         tick(-ticked)  # this piece will be done again, or not at all
         raise
-    return walked
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def isolate(model: Model) -> Model:
         if id(layer.module) not in copies:
             raise CopyError(f"its layer {layer.name!r} is outside the network")
         layer = replace(layer, module=copies[id(layer.module)])
-    isolated = replace(model, net=net, preprocess=preprocess, output=output, representation=layer)
+    isolated = model.exchange(net=net, preprocess=preprocess, output=output, representation=layer)
     for _, module in isolated.modules:  # a scripted module copies its weights itself
         for parameter in module.parameters(recurse=False):
             if parameter.requires_grad:
@@ -136,29 +136,29 @@ def _refers_to_modules(function: Any) -> bool:
 
 
 @contextmanager
-def open_model(model: Model, on_cuda: bool, isolated: Model | None = None) -> Iterator[Model]:
+def open_model(model: Model, device: torch.device, isolated: Model | None = None) -> Iterator[Model]:
     """The model, ready to be run, on modules of its own where it can be; however this ends, the user's is left as it was.
 
     Args:
         model: of the user.
-        on_cuda: whether it runs on an NVIDIA GPU.
+        device: on which it runs.
         isolated: what `isolate` made of it before, if it did.
     """
-    modules = model.modules
     with ExitStack() as undo:
-        for name, module in modules:
-            _check_weights(name or "the network", module)
-            _check_mode(name or "it", module)
-            for parameter in module.parameters(recurse=False):
-                if type(parameter) is not nn.Parameter:
-                    # a copy shares it, and in its first pass a layer of bitsandbytes takes the scales away from its weight
-                    undo.callback(vars(parameter).update, dict(vars(parameter)))
+        if isolated is None:
+            for name, module in model.modules:
+                _check_weights(name or "the network", module)
+                _check_mode(name or "it", module)
+                for parameter in module.parameters(recurse=False):
+                    if type(parameter) is not nn.Parameter:
+                        # a copy shares it, and in its first pass a layer of bitsandbytes takes the scales away from its weight
+                        undo.callback(vars(parameter).update, dict(vars(parameter)))
         try:
             model = isolated or isolate(model)
         except CopyError:
             undo.enter_context(_keep_buffers(model))
         undo.enter_context(_one_attention)
-        if on_cuda and any(isinstance(module, nn.RNNBase) for _, module in modules):
+        if device.type == "cuda" and any(isinstance(module, nn.RNNBase) for _, module in model.modules):
             # cuDNN refuses the backward pass of a recurrent layer in eval mode
             undo.enter_context(torch.backends.cudnn.flags(enabled=False))
         yield model

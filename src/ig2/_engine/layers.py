@@ -134,20 +134,20 @@ class Readings:
 
 
 @dataclass(frozen=True)
-class Step:
+class Intermediate:
     """A tensor that a function of torch's returns in a forward pass, whether a module has it or not."""
 
     number: int  # of the call
     function: str  # its name
 
 
-NoteStep = Callable[[Step, Sequence[Any], Tensor], object]  # with the arguments, and what came of them
+NoteIntermediate = Callable[[Intermediate, Sequence[Any], Tensor], object]  # with the arguments, and what came of them
 
 
-class Steps(TorchFunctionMode):
+class Intermediates(TorchFunctionMode):
     """Numbers the calls of torch's functions in a forward pass, and hands on their arguments and the tensors they return."""
 
-    def __init__(self, note: NoteStep) -> None:
+    def __init__(self, note: NoteIntermediate) -> None:
         super().__init__()
         self.note = note
         self.calls = 0
@@ -160,7 +160,7 @@ class Steps(TorchFunctionMode):
         self.calls += 1
         if isinstance(result, Tensor):
             name = getattr(func, "__name__", str(func)).partition(".")[0]  # an operator's has its overload behind it
-            self.note(Step(self.calls, name), [*args, *kwargs.values()], result)
+            self.note(Intermediate(self.calls, name), [*args, *kwargs.values()], result)
         return result
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ig2._engine.private import TorchDispatchMode, version_of
 from ig2._utils.checks import is_count
-from ig2.errors import IG2Error, InputError, describe
+from ig2.errors import InputError, OutOfMemoryError, describe
 
 # Of the memory that is free, what one batch may plan for: the estimate knows the saved activations, not the
 # workspaces of convolutions.
@@ -24,10 +24,6 @@ CPU_BYTES = 1 << 27
 # But some points at least, and one for each thread.
 CPU_POINTS = 4
 MOST_POINTS = 4096
-
-
-class OutOfMemoryError(IG2Error, MemoryError):
-    """Not even a single point fits."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from ig2._engine.activations import first_result, first_tensor, put, put_first
-from ig2._engine.inputs import Inputs
+from ig2._engine.explicands import Explicands
 from ig2._engine.isolation import uncompiled
-from ig2._engine.layers import NoteStep, Step, Steps, in_this_thread, node_of, nodes_before
+from ig2._engine.layers import Intermediate, Intermediates, NoteIntermediate, in_this_thread, node_of, nodes_before
 from ig2._engine.layouts import Layouts, may_misread
 from ig2._engine.private import version_of
 from ig2.errors import ModelError, describe
@@ -40,20 +40,31 @@ class Habits:
     singly: bool = False  # whether points must be run one at a time
 
 
+class Folded(nn.Module):
+    """In the place of a normalisation that went into the layer in front of it."""
+
+    ran = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pass on what was normalised already."""
+        self.ran = True
+        return x
+
+
 class Network:
     """Runs a model on points of the data space, and reads its representation once a layer was chosen."""
 
-    def __init__(self, model: Model, inputs: Inputs, habits: Habits | None = None) -> None:
+    def __init__(self, model: Model, inputs: Explicands, habits: Habits | None = None) -> None:
         self.model, self.inputs, self.habits = model, inputs, habits or Habits()
         self.channels_last = False  # the memory layout of its points
         self.against: Tensor | None = None  # the classes each explicand is explained against, (explicands, K)
-        self.layer: Layer | Step | Literal["output"] | None = None  # what is read
+        self.layer: Layer | Intermediate | Literal["output"] | None = None  # what is read
         self.call = 1  # which of the layer's calls in one forward pass
         self._calls = 0
         self._activation: Tensor | None = None
         self._stop_reading: Callable[[], None] = lambda: None
         self.layouts = Layouts()  # type: ignore[no-untyped-call]
-        self._note: NoteStep | None = None  # called with what torch's functions return
+        self._note: NoteIntermediate | None = None  # called with what torch's functions return
 
     @cached_property
     def modules(self) -> list[tuple[str, nn.Module]]:
@@ -66,6 +77,11 @@ class Network:
         types = {p.dtype for _, module in self.modules for p in module.parameters(recurse=False)}
         types |= {dtype for _, _, dtype in self.inputs.attributed}
         return {dtype for dtype in types if dtype.is_floating_point}
+
+    @cached_property
+    def folded(self) -> list[Folded]:
+        """What has to run in every pass."""
+        return [module for _, module in self.modules if isinstance(module, Folded)]
 
     @property
     def first(self) -> Tensor:
@@ -81,9 +97,14 @@ class Network:
         versions = [version_of(tensor) for tensor in points]
         args, kwargs = self.inputs.arguments(points, rows)
         self._calls, self._activation = 0, None
-        with uncompiled, nullcontext() if self._note is None else Steps(self._note):
+        for module in self.folded:
+            module.ran = False
+        with uncompiled, nullcontext() if self._note is None else Intermediates(self._note):
             args, kwargs = self.model.preprocessed(args, kwargs)
             result = self.model.net(*args, **kwargs)
+        if not all(module.ran for module in self.folded):
+            # a layer with its normalisation in it may have run without it
+            raise ModelError("the network goes another way than for the first explicand: use ig2.wrap(net, prepare=False)")
         if self.habits.writes is not True and versions != [version_of(tensor) for tensor in points]:
             if self.habits.writes is False:
                 raise ModelError("the network writes into its input, and did not at first: give it a copy, net(x.clone())")
@@ -169,13 +190,13 @@ class Network:
         self.habits.misread_beside = misread
         return nodes
 
-    def watch(self, note: NoteStep | None) -> None:
+    def watch(self, note: NoteIntermediate | None) -> None:
         """Call a function with all tensors that torch's functions return in the forward passes from now on; or none."""
         self._note = note
 
-    def read(self, layer: Layer | Step | Literal["output"], call: int) -> None:
+    def read(self, layer: Layer | Intermediate | Literal["output"], call: int) -> None:
         """Read this layer from now on, at one of its calls in a forward pass."""
-        if isinstance(layer, Step):
+        if isinstance(layer, Intermediate):
             self.watch(self._read_step)
         if isinstance(layer, Layer):
             if layer.side == "input":
@@ -206,7 +227,7 @@ class Network:
     @property
     def where(self) -> str:
         """The layer that is read, in words."""
-        if isinstance(self.layer, Step):
+        if isinstance(self.layer, Intermediate):
             return f"result of {self.layer.function}, call {self.layer.number} of a function"
         return f"{self.layer.side} of {self.layer.name!r}" if isinstance(self.layer, Layer) else "output of the network"
 
@@ -231,7 +252,7 @@ class Network:
         features = (activation.flatten(1) if activation.ndim > 1 else activation[:, None]).to(self.inputs.data.device)
         return features if features.dtype in (torch.float32, torch.float64) else features.float()
 
-    def _read_step(self, step: Step, args: Sequence[Any], result: Tensor) -> None:
+    def _read_step(self, step: Intermediate, args: Sequence[Any], result: Tensor) -> None:
         if step == self.layer:
             self._activation = result
 

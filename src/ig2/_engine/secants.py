@@ -23,7 +23,7 @@ from ig2._engine.choices import MAXIMA, Choices, choose
 from ig2._engine.layers import Readings
 from ig2._engine.network import Network
 from ig2._engine.private import FunctionsSeen, body_of
-from ig2._engine.slopes import Call, Rule, find_rule, list_compared, replace_slope, take_apart
+from ig2._engine.slopes import Operation, Rule, find_rule, list_compared, replace_slope, take_apart
 from ig2._engine.slopes.elementwise import acts_on_each, rescale_one
 from ig2.errors import ModelError
 
@@ -187,7 +187,7 @@ class _Following(TorchFunctionMode):
         self.choices = choices
         self._left = False  # whether what was taken apart left torch
 
-    def run_one(self, call: Call, rule: Rule | None) -> Any:
+    def run_one(self, call: Operation, rule: Rule | None) -> Any:
         """What a call returns. Without a rule it is linear, or nothing is known of it."""
         raise NotImplementedError
 
@@ -197,7 +197,7 @@ class _Following(TorchFunctionMode):
         if func in GRADIENTS:
             # it would get the multipliers of what was rescaled for its gradient
             raise ModelError(OWN_GRADIENTS)
-        call = Call(func, args, kwargs or {})
+        call = Operation(func, args, kwargs or {})
         places = self.choices.make(call)
         if places is None:
             return self._run(call)
@@ -206,7 +206,7 @@ class _Following(TorchFunctionMode):
         values, _ = result = self._run(call)
         return type(result)((values, places))
 
-    def _run(self, call: Call) -> Any:
+    def _run(self, call: Operation) -> Any:
         if not call.variables or not torch.is_grad_enabled():
             return call.result()
         if call.name == "detach":  # the output depends on it all the same
@@ -230,7 +230,7 @@ class _Following(TorchFunctionMode):
         return call.result() if self.choices.differ else self.run_one(call, rule)
 
     @staticmethod
-    def _replace(call: Call, parts: Any) -> Any:
+    def _replace(call: Operation, parts: Any) -> Any:
         """The value that the network has itself, with the gradient of what it was taken apart into."""
         value = call.value()
         if isinstance(value, tuple):
@@ -246,7 +246,7 @@ class _Recording(_Following):
         super().__init__(choices)
         self.calls: deque[_Recorded] = deque()
 
-    def run_one(self, call: Call, rule: Rule | None) -> Any:
+    def run_one(self, call: Operation, rule: Rule | None) -> Any:
         if rule is not None:
             # copied: a later call may write into them
             self.calls.append((call.name, [each.detach().clone() for each in list_compared(call)]))
@@ -262,7 +262,7 @@ class _Rescaling(_Following):
         super().__init__(choices)
         self.calls = calls
 
-    def run_one(self, call: Call, rule: Rule | None) -> Any:
+    def run_one(self, call: Operation, rule: Rule | None) -> Any:
         if rule is None:
             return call.result()
         name, recorded = self.calls.popleft() if self.calls else ("nothing", [])
@@ -279,7 +279,7 @@ class _Noting(_Following):
         super().__init__(choices)
         self.calls: deque[tuple[str, list[Tensor], list[Tensor]]] = deque()
 
-    def run_one(self, call: Call, rule: Rule | None) -> Any:
+    def run_one(self, call: Operation, rule: Rule | None) -> Any:
         compared = [each.detach().clone() for each in list_compared(call)]
         result = call.result()
         self.calls.append((call.name, compared, [each.detach().clone() for each in _list_numbers(result)]))
@@ -295,7 +295,7 @@ class _Examining(_Noting):
         self.cuts: Counter[str] = Counter()
         self._random = torch.Generator().manual_seed(0)
 
-    def run_one(self, call: Call, rule: Rule | None) -> Any:
+    def run_one(self, call: Operation, rule: Rule | None) -> Any:
         name, recorded, far_results = self.calls.popleft() if self.calls else ("nothing", [], [])
         if name != call.name or [each.shape for each in recorded] != [each.shape for each in list_compared(call)]:
             raise _other_operations(call.name)

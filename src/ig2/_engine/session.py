@@ -2,114 +2,94 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ig2._engine.acceleration import (
-    COMPARED,
     FULL_FLOAT32,
-    Prepared,
+    FasterCopy,
+    Program,
     Recorder,
-    Request,
+    StepRequest,
     first_line,
     is_slow_in_float32,
     prepare,
     round_to_tf32,
 )
-from ig2._engine.agreement import Agreement, Compared
 from ig2._engine.checkpoints import checkpoint_blocks
+from ig2._engine.explicands import Explicands
 from ig2._engine.finding import find_activation, find_cuts, find_representation, find_running
-from ig2._engine.inputs import Inputs
-from ig2._engine.inspection import Inspection, Pass, RandomState, inspect, run_points
+from ig2._engine.inspection import Inspection, RandomState, inspect
 from ig2._engine.isolation import CopyError, open_model
-from ig2._engine.layers import Step
+from ig2._engine.kept import Contents
+from ig2._engine.layers import Intermediate
 from ig2._engine.memory import explain_memory_errors, is_out_of_memory
 from ig2._engine.network import Network
+from ig2._engine.rounding import is_close, tolerance
 from ig2._engine.secants import find_contributions, find_misses, find_multipliers
 from ig2.errors import InputError, ModelError, describe, warn
+from ig2.evaluation import Distance, Evaluation, OfOutputs
 from ig2.model import Layer, Model, Preparation, find_layer
 
-Distance = Callable[[Tensor, Tensor], Tensor]
 WIDEST = {"mps": torch.float32}  # the types of devices without float64
-Value = TypeVar("Value")
-
-
-class OfOutputs(ABC):
-    """Base class of distances of the outputs of all classes (n, classes), not the representation."""
-
-    @abstractmethod
-    def __call__(self, outputs: Tensor, other: Tensor) -> Tensor:
-        """Return the distances, (n,)."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What was asked of the network at n points."""
-
-    output: Tensor  # f, (n,)
-    gradient: Tensor | None = None  # of f by the points, (n, ...)
-    distance: Tensor | None = None  # between the representations of points and references, (n,)
-    ascent: Tensor | None = None  # gradient of the distance by the points, (n, ...)
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> Evaluation:
-        """The same, with each tensor changed."""
-        return Evaluation(
-            change(self.output), *(t if t is None else change(t) for t in (self.gradient, self.distance, self.ascent))
-        )
-
-    def select(self, which: Tensor) -> Evaluation:
-        """The same for some of n points, where each tensor is (T, n, ...)."""
-        return self.map(lambda values: values[:, which])
 
 
 @dataclass
 class Opened:
     """A network as a call left it."""
 
-    source: Model  # what was opened
-    model: Model | None = None  # that on modules of our own, where it can be copied
-    prepared: Prepared | None = None  # a faster copy of that
-    # by what the network was called with: requests and batch sizes that were compared, and what was found out
-    compared: set[tuple[object, object, int]] = field(default_factory=set)
+    # what makes the model: it is kept by their addresses, which no others must get meanwhile. Not the
+    # model itself, which keeps this: it would be let go by the garbage collector alone
+    parts: tuple[object, ...]
+    contents: Contents | None = None  # of its modules; None where it is not kept
+    isolated: Model | None = None  # that on modules of our own, where it can be copied
+    contents_isolated: Contents | None = None
+    faster: FasterCopy | None = None  # a faster copy of that
+    refused: str | None = None  # why there is none
+    # by what the network was called with
     inspections: dict[object, Inspection] = field(default_factory=dict)
     layers: dict[object, tuple[Layer | Literal["output"], int]] = field(default_factory=dict)  # of the representation
-    bytes_per_point: dict[object, int] = field(default_factory=dict)  # of the faster copy
+    compiled: dict[object, Program] = field(default_factory=dict)
+
+    def hold(self, isolated: Model) -> None:
+        """Keep the model on modules of our own."""
+        self.isolated = isolated
+        self.contents_isolated = None if self.contents is None else Contents.of(isolated)
+
+    def is_reusable(self) -> bool:
+        """Whether the next call may use it: its modules hold what they held, and no state of a pass."""
+        if self.contents is None or self.isolated is None:
+            return self.contents is not None
+        return self.contents_isolated is not None and self.contents_isolated.is_same()
+
+    def refresh(self) -> bool:
+        """Take over the numbers in the network's buffers; False if it is not what was opened any more.
+
+        Weights are shared with it.
+        """
+        if self.contents is None or not self.contents.is_same():
+            return False
+        if self.contents_isolated is not None:
+            self.contents_isolated.copy_buffers(self.contents)
+        return True
 
 
-class Kept:
-    """What calls of one network have in common, where nothing changes it between them: in a run over a data set.
-
-    A call takes what was opened, so that a call inside it opens its own, and puts it back unless something went wrong.
-    """
-
-    def __init__(self) -> None:
-        self.opened: dict[object, Opened] = {}
-
-    def take(self, model: Model) -> Opened:
-        """What an earlier call opened of this model, or something new."""
-        return self.opened.pop(_identify(model), None) or Opened(model)
-
-    def put(self, opened: Opened) -> None:
-        """Keep what a call opened for the next."""
-        self.opened[_identify(opened.source)] = opened
-
-
-def _identify(model: Model) -> tuple[int, ...]:
-    """The addresses of what makes a model, since metrics read another output of the same network.
-
-    They stay its own: what was opened holds the model that it was opened from.
-    """
+def _list_parts(model: Model) -> tuple[object, ...]:
+    """What makes a model, since metrics read another output of it; and what is explained."""
     parts = (model.net, model.representation, model.output, model.bounds, model.preprocess, model.preparation)
+    return *parts, model.target
+
+
+def _identify(parts: tuple[object, ...]) -> tuple[int, ...]:
     return tuple(map(id, parts))
 
 
@@ -117,12 +97,12 @@ class Session:
     """A network opened for the length of one call, and left exactly as it was.
 
     Inside, the work is done on modules of our own wherever the network can be copied (see `isolation`), and on a faster copy
-    of it where one gives the same scores and gradients (`acceleration`, `agreement`). Opening runs the first sample through the
-    network three times, the last time beside another, to see that it can be explained (`inspection`).
+    of it where that gives the same scores (`acceleration`). Opening runs the first sample three times through what is run from
+    then on, the last time beside another, to see that it can be explained and that its gradient is the slope (`inspection`).
     """
 
     def __init__(
-        self, model: Model, inputs: Inputs, check_mixing: bool = True, prepares: bool = True, runs_once: bool = False
+        self, model: Model, inputs: Explicands, check_mixing: bool = True, prepares: bool = True, runs_once: bool = False
     ) -> None:
         self.inputs = inputs
         self.check_mixing = check_mixing
@@ -138,15 +118,15 @@ class Session:
         self._lasting: dict[str, Any] = {}  # what of it holds for the network as it is, too
         self._wish = model.preparation if prepares else None  # it does not pay for a few passes
         self.adds_up = True  # whether no sum that should match the change in the output was seen to be off
-        self._kept = self._find_kept(model)
-        self._opened = Opened(model)
+        # not where a call changes its copy of the network
+        self._keeps = self._wish is None or not self._wish.checkpoint
         self._undo = ExitStack()
         self._is_copy = False  # whether the network runs on modules of our own
         self._wrapped = model  # as the user wrapped it
         self._plain = Network(model, inputs)  # the network itself
         self._network = self._plain  # what is run: that, or a faster copy
+        self._expected: Tensor | None = None  # scores of the first explicand, where a copy was just made
         self._copies: Mapping[str, nn.Module] = {}  # the faster copy's modules by the names of the network's own
-        self._agreement = Agreement(self._plain, self._wish, self.preparation)
 
     @property
     def model(self) -> Model:
@@ -191,24 +171,21 @@ class Session:
     def __enter__(self) -> Session:
         try:
             original = self._plain.model
-            if self._kept is not None:
-                self._opened = self._kept.take(original)
-            opening = open_model(original, self.inputs.data.is_cuda, self._opened.model)
-            self._plain.model = self._undo.enter_context(opening)
+            self._opened = self._take(original)
+            self._plain.model = self._undo.enter_context(open_model(original, self.device, self._opened.isolated))
             self._is_copy = self._plain.model is not original
-            self._opened.model = self._plain.model if self._is_copy else None
+            if self._is_copy and self._opened.isolated is None:
+                self._opened.hold(self._plain.model)
             self._undo.callback(self._plain.close)
-            self._undo.callback(self._agreement.close)
-            self._checkpoint()
             self._choose_rounding(original)
-            random_state = RandomState(self.device)
-            inspection = self._inspect(random_state)
+            if self._wish is not None:
+                self._prepare(self._wish)
+            self._checkpoint()
+            inspection = self._inspect()
             self.preparation.update(self._lasting)
             self.bytes_per_point = inspection.bytes_per_point
             if inspection.draws:  # numbers it does not use: what it drew is put back
-                self._undo.callback(random_state.restore)
-            if self._wish is not None:
-                self._prepare(self._wish, inspection.seen)
+                self._undo.callback(RandomState(self.device).restore)
             self._record()
         except BaseException:
             self._undo.close()
@@ -218,34 +195,68 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._undo.close()
         self._recorder.clear()
-        if self._kept is not None and kind is None:
-            self._kept.put(self._opened)
+        if kind is None and self._keeps and self._opened.is_reusable():
+            self._wrapped.kept.put(_identify(self._opened.parts), self._opened)
 
-    def _find_kept(self, model: Model) -> Kept | None:
-        """What earlier calls kept; None where a call changes its copy of the network."""
-        checkpoints = self._wish is not None and self._wish.checkpoint
-        if model.kept is None or model.target is not None or checkpoints:
-            return None
-        quantised = any(type(weight) is not nn.Parameter for _, module in model.modules for weight in module.parameters(False))
-        return None if quantised else model.kept
+    def _take(self, model: Model) -> Opened:
+        """What an earlier call opened of this model, if it is still that; or something new."""
+        parts = _list_parts(model)
+        if not self._keeps:
+            return Opened(parts)
+        opened: Opened | None = model.kept.take(_identify(parts))
+        if opened is not None and opened.refresh():
+            return opened
+        return Opened(parts, Contents.of(model))
 
-    def _inspect(self, random_state: RandomState) -> Inspection:
+    def _inspect(self) -> Inspection:
         """Look at the network, unless an earlier call did that was like this one."""
-        known = self._opened.inspections
-        inspection = known.get(self._call) or inspect(self._plain, random_state, self.check_mixing, self.in_batches)
-        known[self._call] = replace(inspection, seen=None)
-        self._plain.habits = inspection.habits
+        opened = self._opened
+        self._known = inspection = opened.inspections.get(self._call)
+        if inspection is None:
+            try:
+                inspection = self._look()
+            except Exception as error:
+                if not self.is_prepared or is_out_of_memory(error):
+                    raise
+                self._fall_back(_reason(error))
+                self._checkpoint()
+                inspection = self._look()
+            opened.inspections[self._call] = inspection
+            if inspection.advice is not None and not inspection.is_meant:
+                warn(inspection.advice)
+        self._plain.habits = self._network.habits = inspection.habits
         if inspection.advice is not None:
             self._lasting["gradients"] = inspection.advice
         return inspection
+
+    def _look(self) -> Inspection:
+        """Look at the network that is run, which has to give the scores of the network itself there."""
+        inspection = inspect(self._network, self.check_mixing, self.in_batches)
+        expected = self._expected
+        if self.is_prepared and expected is not None and not is_close(expected, inspection.scores, tolerance(self._network)):
+            raise CopyError("the copy gave other scores")
+        if self.is_prepared and not inspection.is_finite:
+            raise CopyError("the copy gave other gradients")
+        if self.is_prepared and inspection.advice is not None:  # is that the network's own?
+            own = inspect(self._plain, self.check_mixing, self.in_batches)
+            if own.advice is None or own.is_meant is not inspection.is_meant:
+                raise CopyError("the copy gave other gradients")
+        return inspection
+
+    def look_again(self) -> None:
+        """Look at the network once more where only an earlier call did: an error says what is wrong."""
+        if self._opened.inspections.get(self._call) is self._known:
+            inspect(self._network, self.check_mixing, self.in_batches)
 
     @cached_property
     def _call(self) -> object:
         """What the network is called with, but for the numbers, and what for."""
         inputs = self.inputs
         fixed = tuple((key, value.shape[1:], value.dtype) for key, value in inputs.fixed.items() if isinstance(value, Tensor))
-        checked = inputs.needs_gradient, self.check_mixing, self.in_batches
-        return inputs.keys, inputs.attributed, fixed, tuple(inputs.held), checked
+        checked = inputs.needs_gradient, self.check_mixing, self.in_batches, self._wish is None
+        kind = self.device.type
+        cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        return inputs.keys, inputs.attributed, fixed, tuple(inputs.held), checked, cast
 
     def _choose_rounding(self, model: Model) -> None:
         """Round float32 products to TF32 where that was wished for; warn where they are slow and nothing was said."""
@@ -259,66 +270,44 @@ class Session:
         """Let blocks of the network run twice, where that was wished for."""
         if self._wish is None or not self._wish.checkpoint or not self.inputs.needs_gradient:
             return
-        blocks = checkpoint_blocks(self._plain.model.net) if self._is_copy else 0
+        blocks = checkpoint_blocks(self._network.model.net) if self._is_copy else 0
         why = "it has no module of several layers" if self._is_copy else "its modules cannot be copied"
         self._lasting["checkpointed"] = blocks or f"no: {why}"
 
     def _record(self) -> None:
         """Record steps of the network that is run from here on."""
-        self._recorder = Recorder(self._network, self._wish, self.bytes_per_point, self.preparation, self._agreement.differ)
+        self._recorder = Recorder(self._network, self._wish, self.bytes_per_point, self.preparation, self._opened.compiled)
 
-    def _prepare(self, wish: Preparation, seen: Pass | None) -> None:
-        """Go on with a copy of the network that runs faster, if there is one.
-
-        It is compared at once, before any work is done with it: on what the network was `seen` to make of a point or two.
-        """
-        opened, memory = self._opened, self.bytes_per_point
-        try:
-            prepared = opened.prepared or prepare(self._plain.model, wish, self.inputs)
-        except Exception as error:
-            self.preparation["left as it is"] = _reason(error)
+    def _prepare(self, wish: Preparation) -> None:
+        """Go on with a copy of the network that runs faster, if there is one."""
+        opened = self._opened
+        if opened.faster is not None:
+            opened.faster.refresh()
+        elif opened.refused is None:
+            random_state = RandomState(self.device)
+            try:
+                opened.faster = prepare(self._plain.model, wish, self.inputs)
+                self._expected = None if opened.faster is None else opened.faster.first_scores
+            except Exception as error:
+                opened.refused = _reason(error)
+            random_state.restore()
+        if opened.refused is not None:
+            self.preparation["left as it is"] = opened.refused
+        if opened.faster is None:
             return
-        if prepared is None:
-            return
-        self._network = Network(prepared.model, self.inputs, self._plain.habits)
+        self._network = Network(opened.faster.model, self.inputs)
         self._undo.callback(self._network.close)
-        self._copies = prepared.modules
-        self.preparation.update(prepared.done)
-        try:
-            if opened.prepared is None or self._call not in opened.bytes_per_point:
-                opened.bytes_per_point[self._call] = self._compare_at_first(seen)
-            self.bytes_per_point = opened.bytes_per_point[self._call]
-        except Exception as error:
-            self._fall_back(_reason(error))
-        if not self.is_prepared:
-            self.bytes_per_point = memory
-            return
-        opened.prepared = prepared
-        self._network.channels_last = "channels_last" in self.preparation
-
-    def _compare_at_first(self, seen: Pass | None) -> int:
-        """Compare the copy with the network on a point or two; how much memory a point of it takes."""
-        if seen is None or (seen.gradient is None and self.inputs.needs_gradient):
-            seen, _ = run_points(self._plain, self.inputs.data[:1], self._plain.first, 0)
-        sizes = list[int]()
-
-        def step(network: Network, points: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
-            found, size = run_points(network, points, rows, seen.chosen)
-            sizes.append(size)
-            return found.values
-
-        args = [seen.points, seen.rows]
-        self._confirm(step, args, step(self._network, *args), seen.values)
-        return sizes[0]
+        self._network.channels_last = "channels_last" in opened.faster.done
+        self._copies = opened.faster.modules
+        self.preparation.update(opened.faster.done)
 
     def _fall_back(self, reason: str) -> None:
         """Go on with the network as it is."""
-        self._network.close()
         self._network = self._plain
-        self._opened.prepared = None
+        self._opened.faster, self._opened.refused = None, reason
+        self._opened.compiled.clear()
         self.preparation.clear()
         self.preparation.update({"left as it is": reason} | self._lasting)
-        self._record()
 
     @contextmanager
     def own_weights(self) -> Iterator[list[Tensor]]:
@@ -337,7 +326,9 @@ class Session:
                 "the explicand instead with ig2.SmoothGrad(method)"
             )
         if self.is_prepared:
+            self._keeps = False
             self._fall_back("its weights are noised")
+            self._record()
         storages = [weight.data for weight in weights]
         try:
             for weight in weights:
@@ -348,43 +339,6 @@ class Session:
             for weight, storage in zip(weights, storages, strict=True):
                 weight.data = storage
 
-    # -- confirming the faster copy ------------------------------------------------------------------------------------
-
-    def confirm_outputs(self, points: Tensor, rows: Tensor, target: Tensor, output: Tensor) -> bool:
-        """Whether the network itself gives these outputs of one class at each point, (n,); if not, it is used from here on.
-
-        Always true where the network is run as it is.
-        """
-        return self._confirm(_find_outputs, [points, rows, target], (output,))
-
-    def _confirm(
-        self, step: Compared, args: Sequence[Tensor], values: Sequence[Tensor], plain: Sequence[Tensor] | None = None
-    ) -> bool:
-        """The same for all that a step computes of the network that is run; `plain` is what the network itself gives."""
-        if not self.is_prepared:
-            return True
-        wrong = self._agreement.differ(step, args, plain or step(self._plain, *args), values)
-        if wrong is not None:
-            self._fall_back(f"the copy gave other {wrong}")
-        return wrong is None
-
-    def _confirm_new(self, request: object, step: Compared, args: list[Tensor], values: tuple[Tensor, ...]) -> bool:
-        """The same on a few of the points, the first time that so many of them come with a request."""
-        if not self._is_new(request, len(args[0])):
-            return True
-        few = self._choose_few(len(args[0]))
-        return self._confirm(step, [arg[few] for arg in args], [value[few] for value in values])
-
-    def _is_new(self, request: object, count: int) -> bool:
-        """Whether the copy has not been compared on this request and size of batch; from here on it has."""
-        is_new = self.is_prepared and (self._call, request, count) not in self._opened.compared
-        self._opened.compared.add((self._call, request, count))
-        return is_new
-
-    def _choose_few(self, count: int) -> Tensor:
-        """Which of `count` points are compared: some from the first to the last."""
-        return torch.linspace(0, count - 1, min(count, COMPARED), device=self.device).round().long()
-
     # -- running -------------------------------------------------------------------------------------------------------
 
     def lay_out(self, samples: Tensor) -> Tensor:
@@ -392,38 +346,15 @@ class Session:
         last = self.preparation.get("channels_last") and samples.ndim == 4
         return samples.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
-    def _run(self, run: Callable[[Network], Value]) -> Value:
-        """What `run` makes of the network that is run; where a faster copy fails, of the network itself from here on."""
-        try:
-            return run(self._network)
-        except Exception as error:
-            if not self.is_prepared or is_out_of_memory(error):
-                raise
-            self._fall_back(_reason(error))
-            return run(self._network)
-
     def scores(self, points: Tensor, rows: Tensor) -> Tensor:
         """The explained outputs of all classes at the points, (n, classes)."""
         self.forwards += len(points)
-        scores = self._run(lambda network: network.scores_alone(points, rows))
-        if self._is_new(None, len(points)):
-            few = self._choose_few(len(points))
-            if not self._confirm_scores(points[few], rows[few], scores[few]):
-                return self._network.scores_alone(points, rows)
-        return scores
+        return self._network.scores_alone(points, rows)
 
     def score_explicands(self, points: Tensor, rows: Tensor) -> Tensor:
-        """The same by the network itself, and a comparison of its faster copy on all of these."""
+        """The same in the network's own precision."""
         self.forwards += len(points)
-        plain = self._plain.scores_alone(points, rows)
-        if self.is_prepared:
-            self._is_new(None, len(points))
-            self._confirm_scores(points, rows, self._run(lambda network: network.scores_alone(points, rows)), plain)
-        return plain
-
-    def _confirm_scores(self, points: Tensor, rows: Tensor, scores: Tensor, plain: Tensor | None = None) -> bool:
-        given = None if plain is None else (plain.flatten(),)
-        return self._confirm(_find_scores, [points, rows], (scores.flatten(),), given)
+        return (self._plain if "precision" in self.preparation else self._network).scores_alone(points, rows)
 
     def scores_with_graph(self, points: Tensor, rows: Tensor) -> Tensor:
         """The same with autograd's graph back to the points, for a method that makes its own gradient of it."""
@@ -452,12 +383,8 @@ class Session:
 
     def find_secants(self, near: Tensor, far: Tensor, rows: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Multipliers m with Σ m·(near − far) = f(near) − f(far), (n, ...), and f at the near and at the far points, (n,)."""
-        args = [near, far, rows, target]
         self.forwards += 2 * len(near)
-        values = self._run(lambda network: find_multipliers(network, *args))
-        if not self._confirm_new(find_multipliers, find_multipliers, args, values):
-            values = find_multipliers(self._network, *args)
-        multipliers, output, far_output = values
+        multipliers, output, far_output = find_multipliers(self._network, near, far, rows, target)
         self._watch(rows, multipliers)
         return self.lay_out(multipliers), output, far_output
 
@@ -488,11 +415,8 @@ class Session:
         """The representation at the points, (n, features), and the explained outputs of all classes, (n, classes)."""
         self._open_layer()
         self.forwards += len(points)
-        scores = self._run(lambda network: network.scores_alone(points, rows))
-        representation = self._network.representation(len(rows)).detach()
-        if not self._confirm_scores(points, rows, scores):
-            return self.represent(points, rows)
-        return representation, scores
+        scores = self._network.scores_alone(points, rows)
+        return self._network.representation(len(rows)).detach(), scores
 
     def evaluate(
         self,
@@ -519,7 +443,7 @@ class Session:
         """
         if not gradient and distance is None:
             return Evaluation(self.scores(points, rows).gather(1, target[:, None])[:, 0])
-        request, args = Request(gradient, distance, ascent and distance is not None), [points, rows, target]
+        request, args = StepRequest(gradient, distance, ascent and distance is not None), [points, rows, target]
         if distance is not None:
             if not isinstance(distance, OfOutputs):
                 self._open_layer()
@@ -528,16 +452,13 @@ class Session:
         self.forwards += len(points)
         values = self._recorder.replay(request, args)
         if values is None:
-            values = self._run(lambda network: self._step(request, network, *args))
-            step = partial(self._step, request)
-            if not self._confirm_new(request, step, args, values):
-                values = step(self._network, *args)
-            self._recorder.observe(request, step, args, values)
+            values = self._step(request, self._network, *args)
+            self._recorder.observe(request, partial(self._step, request), args, values)
         self._watch(rows, *values[1 : 1 + request.gradient], *values[len(values) - request.ascent :])
         output, *others = values
         return Evaluation(output, *others) if gradient else Evaluation(output, None, *others)
 
-    def find_activation(self) -> Step:
+    def find_activation(self) -> Intermediate:
         """What the last convolution with places comes to; see `inspection.find_activation`."""
         return find_activation(self._plain)
 
@@ -554,7 +475,7 @@ class Session:
         return find_cuts(self._plain, axes)
 
     def differentiate_layer(
-        self, layer: Layer | Step, call: int, points: Tensor, rows: Tensor, target: Tensor
+        self, layer: Layer | Intermediate, call: int, points: Tensor, rows: Tensor, target: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """What a layer makes of the points, (n, ...), the gradient of the output by it, and the output, (n,).
 
@@ -584,7 +505,7 @@ class Session:
         return activation
 
     @contextmanager
-    def _reading(self, layer: Layer | Step, call: int) -> Iterator[Network]:
+    def _reading(self, layer: Layer | Intermediate, call: int) -> Iterator[Network]:
         """The network itself, reading this layer and not that of the representation."""
         network = copy(self._plain)
         network.read(layer, call)
@@ -594,7 +515,13 @@ class Session:
             network.close()
 
     def _step(
-        self, request: Request, network: Network, points: Tensor, rows: Tensor, target: Tensor, reference: Tensor | None = None
+        self,
+        request: StepRequest,
+        network: Network,
+        points: Tensor,
+        rows: Tensor,
+        target: Tensor,
+        reference: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """The output; its gradient, if requested; the distance, if requested; the gradient of that, if requested."""
         points = points.detach().requires_grad_()
@@ -641,14 +568,6 @@ class Session:
             self._network.read_as(self._plain, self._copies)
 
 
-def _find_scores(network: Network, points: Tensor, rows: Tensor) -> tuple[Tensor]:
-    return (network.scores_alone(points, rows).flatten(),)
-
-
-def _find_outputs(network: Network, points: Tensor, rows: Tensor, target: Tensor) -> tuple[Tensor]:
-    return (network.scores_alone(points, rows).gather(1, target[:, None])[:, 0],)
-
-
 def _reason(error: Exception) -> str:
     """Why there is no faster copy."""
     if is_out_of_memory(error):
@@ -671,7 +590,7 @@ def open_session(
 
     Args:
         model: whose network is opened.
-        x: as a method is called with, or `Inputs` made of it.
+        x: as a method is called with, or `Explicands` made of it.
         batch_size: with 1, samples of a batch may influence each other.
         needs_gradient: False allows integers and booleans, and a network without gradients.
         prepares: whether a faster copy of the network is worth making.
@@ -679,7 +598,7 @@ def open_session(
         within_bounds: whether x must lie inside the model's bounds.
     """
     with torch.inference_mode(False), torch.no_grad(), explain_memory_errors():
-        inputs = x if isinstance(x, Inputs) else Inputs.of(x, model.device, needs_gradient=needs_gradient)
+        inputs = x if isinstance(x, Explicands) else Explicands.of(x, model.device, needs_gradient=needs_gradient)
         if within_bounds:
             precisions = [torch.finfo(dtype).eps for _, _, dtype in inputs.attributed if dtype.is_floating_point]
             model.check_inside(inputs.data, "x", max(precisions, default=0.0))

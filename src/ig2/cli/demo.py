@@ -99,7 +99,7 @@ def run(
 
 def _explain(question: Question, subject: ImageSubject, batch: Batch, watch: Watch, steps: int) -> Explained:
     """Explain a batch by all methods."""
-    inquiry = Inquiry(question, subject.keep())
+    inquiry = Inquiry(question, subject)
     methods = ((entry.title, make_method(entry, subject, batch, steps, None)) for entry in SHOWN)
     return answer({title: inquiry.pose(method, batch) for title, method in methods}, watch)
 

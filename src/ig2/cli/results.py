@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 import torch
 from rich.console import Console
 
-from ig2._engine.task import choose_against
 from ig2.cli import files
 from ig2.cli.answer import print_answer
 from ig2.cli.options import ExplainOptions
@@ -23,6 +22,7 @@ from ig2.modalities.models import default_photos
 from ig2.question import COUNT, Question
 from ig2.report import InputView, MethodView, SkippedView
 from ig2.report.content import Index
+from ig2.task import choose_against
 from ig2.views import Picture
 
 LONG = 20.0  # seconds, from which on a run's length is printed before it begins

@@ -6,8 +6,6 @@ from ig2._utils.lazy import attach
 from ig2.methods.catalogue import CLASSES
 
 if TYPE_CHECKING:  # `make catalogue` writes those of the catalogue
-    from ig2._engine.integrate import Keep
-    from ig2._engine.task import Task
     from ig2.groups import Grid, Groups, Superpixels, Windows
     from ig2.methods.adversarial import AGI, BIG, LA, MFABA, AttEXplore
     from ig2.methods.base import Method, Result
@@ -36,6 +34,8 @@ if TYPE_CHECKING:  # `make catalogue` writes those of the catalogue
     from ig2.methods.wg import WG
     from ig2.methods.words import DIG, SIG, UDIG
     from ig2.methods.xrai import XRAI
+    from ig2.result import Keep
+    from ig2.task import Task
 else:  # the same names at run time, each imported when it is first used
     __getattr__, __dir__ = attach(
         __name__,

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 
 from ig2 import rules
-from ig2._engine.integrate import Keep
-from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, NOT_NEGATIVE, POSITIVE, setting
 from ig2.methods.base import Method, Result
 from ig2.methods.integrated import IntegratedGradients, draw_line
@@ -20,7 +18,9 @@ from ig2.paths.base import clamp_, per_sample
 from ig2.paths.descent import climb, draw_classes
 from ig2.references.base import References
 from ig2.references.boundary import Boundary
+from ig2.result import Keep
 from ig2.rules import Rule
+from ig2.task import Task
 
 
 class MFABA(PathMethod):

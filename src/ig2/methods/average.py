@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2.methods.base import Result
+from ig2.task import Task
 
 Statistic = Literal["mean", "squares", "variance"]
 

@@ -14,21 +14,20 @@ import torch
 from torch import Tensor, nn
 
 import ig2
-from ig2._engine.activations import ACTIVATION, At, cut, join_inputs
-from ig2._engine.inputs import take_rows, value_of
-from ig2._engine.integrate import Keep
+from ig2._engine.activations import ACTIVATION, cut, join_inputs
 from ig2._engine.memory import peak_bytes
-from ig2._engine.task import Against, Task, open_task
 from ig2._utils.progress import ProgressOption
 from ig2._utils.settings import Settings
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, ModelError, describe, format_count, warn
+from ig2.inputs import At, take_rows, value_of
 from ig2.model import Model, as_model
 from ig2.references.base import References, as_references, draw_weighted
 from ig2.references.weighted import Weighted
-from ig2.result import Cost
+from ig2.result import Cost, Keep
 from ig2.result import Result as Result
 from ig2.targets import AnyTarget, Target
+from ig2.task import Against, Task, open_task
 
 AnyType = TypeVar("AnyType")
 
@@ -309,7 +308,7 @@ class Method(Settings, metaclass=_MethodType):
         model = as_model(model)
         if not self.explains_probability or model.output != "logit":
             return model
-        return replace(model, output="probability", compiled={})  # steps were compiled with their output
+        return replace(model, output="probability")
 
     @contextmanager
     def _open(self, model: Model, x: Any, target: Any = None, **options: Any) -> Iterator[Task]:

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ig2._engine.finding import NAME_PLACES
-from ig2._engine.integrate import Keep
-from ig2._engine.task import Task
 from ig2._utils.patches import arrange_tokens
 from ig2._utils.settings import instance_of, setting
 from ig2.errors import InputError, describe
 from ig2.methods.base import Method, Result
 from ig2.references.base import References
+from ig2.result import Keep
+from ig2.task import Task
 
 MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}  # of the interpolation, by the number of axes
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from ig2 import rules
-from ig2._engine.integrate import Keep, integrate
+from ig2._engine.integrate import integrate
 from ig2._engine.moments import average_references
-from ig2._engine.task import Task
 from ig2._utils.checks import check_count, is_number
 from ig2.errors import InputError, describe
 from ig2.methods.base import Result
@@ -21,7 +20,9 @@ from ig2.paths.base import per_sample
 from ig2.paths.straight import outputs_on_lines
 from ig2.references.base import References
 from ig2.references.constant import Zeros
+from ig2.result import Keep
 from ig2.rules import Rule
+from ig2.task import Task
 
 
 class IDGI(PathMethod):

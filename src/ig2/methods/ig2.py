@@ -6,18 +6,18 @@ from dataclasses import replace
 from typing import Literal
 
 from ig2 import rules
-from ig2._engine.integrate import Keep
 from ig2._engine.moments import average_references
-from ig2._engine.session import Distance
-from ig2._engine.task import Task
 from ig2.errors import InputError, describe
+from ig2.evaluation import Distance
 from ig2.methods.base import Result
 from ig2.methods.path import PathMethod
 from ig2.paths import L2, Finished, GradPath, Norm, Steady, Stop, ToGoal, euclidean
 from ig2.paths.goals import Goal
 from ig2.paths.gradpath import Schedule
 from ig2.references.base import References
+from ig2.result import Keep
 from ig2.rules import Rule
+from ig2.task import Task
 
 
 class IG2(PathMethod):

@@ -9,8 +9,6 @@ from math import comb
 import torch
 from torch import Tensor
 
-from ig2._engine.integrate import Keep
-from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError
 from ig2.groups import GROUPS, Groups, number_groups
@@ -18,6 +16,8 @@ from ig2.methods.base import Method, Result
 from ig2.methods.masking import run_masked
 from ig2.references.base import References, draw_references
 from ig2.references.constant import Zeros
+from ig2.result import Keep
+from ig2.task import Task
 
 # The maximum size of the dense system that the regression solves.
 MOST_GROUPS = 4096

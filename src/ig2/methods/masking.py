@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2.errors import ModelError
+from ig2.task import Task
 
 # The number of masks summed at once depends only on the sample's size, so that the sums do not depend on batching. Their
 # elements are bounded: for a photo of 1,024² pixels, 64 windows at once took 1.1 GiB, and now take 0.15.

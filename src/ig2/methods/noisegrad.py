@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
-from ig2._engine.integrate import Keep
-from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, POSITIVE, setting
 from ig2.methods.average import Average
 from ig2.methods.base import Result
 from ig2.methods.smoothgrad import open_generator
 from ig2.methods.wrapper import Wrapper
 from ig2.references.base import References
+from ig2.result import Keep
+from ig2.task import Task
 
 
 @dataclass(frozen=True, eq=False)

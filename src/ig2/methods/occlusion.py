@@ -9,8 +9,6 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from ig2._engine.integrate import Keep
-from ig2._engine.task import Task
 from ig2._utils.checks import is_count
 from ig2._utils.settings import Accepted, setting
 from ig2.errors import InputError
@@ -20,6 +18,8 @@ from ig2.methods.masking import run_masked, split_masks
 from ig2.paths.blur import check_images
 from ig2.references.base import References, draw_references
 from ig2.references.constant import Zeros
+from ig2.result import Keep
+from ig2.task import Task
 
 Size = int | tuple[int, ...]
 SIZE = Accepted(

@@ -13,18 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from ig2 import rules
-from ig2._engine.integrate import Keep, count_evaluations, integrate
-from ig2._engine.session import OfOutputs
-from ig2._engine.task import Against, Task
+from ig2._engine.integrate import count_evaluations, integrate
 from ig2._utils.settings import instance_of, required
 from ig2.errors import InputError, describe
+from ig2.evaluation import OfOutputs
 from ig2.methods.base import Method, Result
 from ig2.model import Model
 from ig2.paths import GrownPath, Pairs, Path
 from ig2.references.base import References, as_references, draw_weighted
-from ig2.result import Cost
+from ig2.result import Cost, Keep
 from ig2.rules import Rule
 from ig2.targets import AnyTarget
+from ig2.task import Against, Task
 
 TIMED = 3  # steps timed for an estimate
 

@@ -7,10 +7,10 @@ import hashlib
 import torch
 from torch import Tensor
 
-from ig2._engine.integrate import Keep
-from ig2._engine.task import Task
 from ig2.methods.base import Method, Result
 from ig2.references.base import References
+from ig2.result import Keep
+from ig2.task import Task
 
 
 class Random(Method):

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ig2._engine.integrate import Keep
-from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, INSIDE, setting
 from ig2.methods.base import Method, Result
 from ig2.methods.masking import run_masked, split_masks
 from ig2.paths.blur import check_images
 from ig2.references.base import References, draw_references
 from ig2.references.constant import Zeros
+from ig2.result import Keep
+from ig2.task import Task
 
 
 @dataclass(frozen=True, eq=False)

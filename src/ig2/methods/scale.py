@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ig2._engine.integrate import Keep
-from ig2._engine.task import Task
 from ig2._utils.blur import check_free, check_sigma, find_space, smooth
 from ig2.errors import InputError, describe
 from ig2.groups import Groups, check_numbers, number_groups
 from ig2.methods.base import Result
 from ig2.methods.wrapper import Wrapper, of_wrapped
 from ig2.references.base import References
+from ig2.result import Keep
+from ig2.task import Task
 
 Move = Callable[[Tensor], Tensor]
 

@@ -8,14 +8,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ig2._engine.integrate import Keep
-from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, POSITIVE, setting
 from ig2.methods.average import Average, Statistic
 from ig2.methods.base import Result
 from ig2.methods.wrapper import Wrapper
 from ig2.paths.base import clamp_
 from ig2.references.base import References
+from ig2.result import Keep
+from ig2.task import Task
 
 
 def open_generator(task: Task, number: int = 0) -> torch.Generator:

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ig2._engine.integrate import Keep
 from ig2._engine.secants import POINTS_A_PAIR
-from ig2._engine.task import Task
 from ig2._utils.patches import arrange_tokens
 from ig2.errors import IG2Error, InputError, ModelError, describe
 from ig2.methods.base import Method, Result
@@ -20,7 +18,9 @@ from ig2.methods.cam import MODES
 from ig2.model import Layer, Model, as_model
 from ig2.paths.base import per_sample
 from ig2.references.base import References, as_references, draw_weighted
+from ig2.result import Keep
 from ig2.rules import complete
+from ig2.task import Task
 
 # Bounds on the longer side of a layer's grid: finer grids are noisy, coarser ones cannot separate an object from its
 # surroundings. For photos of 224 pixels these are the strides 8 and 16.

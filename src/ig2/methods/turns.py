@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2 import rules
-from ig2._engine.integrate import Keep, integrate
-from ig2._engine.task import Task
+from ig2._engine.integrate import integrate
 from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError
 from ig2.groups import GROUPS, Grid, Groups, count_groups, number_groups
@@ -22,7 +21,8 @@ from ig2.paths.inturn import GivenTurns
 from ig2.paths.straight import Straight
 from ig2.references.base import References, draw_weighted
 from ig2.references.constant import Zeros
-from ig2.result import Cost
+from ig2.result import Cost, Keep
+from ig2.task import Task
 
 CELLS = 28  # along each side of an image: one pixel of a digit, eight of a photo of 224
 

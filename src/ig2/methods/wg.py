@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ig2._engine.integrate import Keep
 from ig2._engine.moments import average_references
-from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError, describe
 from ig2.methods.base import Result
 from ig2.methods.path import PathMethod
 from ig2.methods.wrapper import Wrapper, of_wrapped
 from ig2.references.base import References
+from ig2.result import Keep
+from ig2.task import Task
 
 
 @dataclass(frozen=True, eq=False)

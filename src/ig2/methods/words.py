@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ig2 import rules
-from ig2._engine.task import Task
 from ig2.methods.integrated import IntegratedGradients
 from ig2.methods.path import PathMethod
 from ig2.paths import NeighbouringWords, UniformWords
@@ -15,6 +14,7 @@ from ig2.references.base import References
 from ig2.references.constant import Zeros
 from ig2.references.positions import OneAtATime
 from ig2.rules import Rule
+from ig2.task import Task
 
 
 @dataclass(frozen=True, eq=False, init=False)

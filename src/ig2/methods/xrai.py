@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ig2 import rules
-from ig2._engine.integrate import Keep
-from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, NOT_NEGATIVE, setting
 from ig2.errors import InputError, describe, import_extra
 from ig2.methods.base import Method, Result
@@ -24,6 +22,8 @@ from ig2.model import Bounds
 from ig2.paths import Straight
 from ig2.paths.blur import check_images
 from ig2.references import References, Union, White, Zeros
+from ig2.result import Keep
+from ig2.task import Task
 
 # Masks as pairs (2, K) of a mask and a cell in it, sorted by mask: there are some hundred masks, each with few cells.
 Members = NDArray[np.intp]

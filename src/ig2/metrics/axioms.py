@@ -9,10 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ig2._engine.inputs import Inputs
-from ig2._engine.integrate import Keep
-from ig2._engine.task import Task
-from ig2._engine.task import scores as scores_of
+from ig2._engine.explicands import Explicands
 from ig2._utils.checks import require
 from ig2._utils.settings import COUNT, NOT_NEGATIVE, setting
 from ig2.attribution import Attribution
@@ -23,6 +20,9 @@ from ig2.metrics.reattribution import Reattribution, rebuild_x
 from ig2.model import Model, wrap
 from ig2.references.base import Given, as_references, draw_references
 from ig2.references.constant import Zeros
+from ig2.result import Keep
+from ig2.task import Task
+from ig2.task import scores as scores_of
 
 Index = int | tuple[int, ...]
 
@@ -294,7 +294,7 @@ class ImplementationInvariance(Reattribution):
                 )
 
 
-def _read_mask(truth: Any, inputs: Inputs) -> Tensor:
+def _read_mask(truth: Any, inputs: Explicands) -> Tensor:
     """Return booleans (B, ...) in the engine's layout from the user's masks for each input, or for each sample of it."""
     parts = truth if isinstance(truth, dict) else dict(enumerate(truth)) if isinstance(truth, (tuple, list)) else None
 

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ig2._engine.activations import cut
-from ig2._engine.inputs import Inputs
+from ig2._engine.explicands import Explicands
 from ig2._engine.memory import explain_memory_errors
-from ig2._engine.task import Against, Task, open_task
 from ig2._utils.checks import check_seed
 from ig2._utils.progress import ProgressOption
 from ig2._utils.settings import Settings
@@ -24,6 +23,7 @@ from ig2.errors import InputError, ModelError, describe, warn
 from ig2.methods.base import summary
 from ig2.model import Model, as_model
 from ig2.targets import AnyTarget
+from ig2.task import Against, Task, open_task
 
 Better = Literal["higher", "lower"]
 
@@ -241,7 +241,7 @@ class Metric(Settings, ABC):
                 )
                 inputs, output = task.session.inputs, task.output
             else:
-                inputs = Inputs.of(values, name="attribution", needs_gradient=False)
+                inputs = Explicands.of(values, name="attribution", needs_gradient=False)
             scores = self.run(Case(inputs.pack(values, "attribution"), truth, int(seed), source, task, adapted, output))
         if scores.undefined:
             reasons = "; ".join(f"{count} because {reason}" for reason, count in scores.undefined.items())

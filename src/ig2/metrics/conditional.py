@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ig2._engine.inputs import check_numeric
+from ig2._engine.explicands import check_numeric
 from ig2._utils.checks import is_number, require
 from ig2._utils.progress import Progress
 from ig2._utils.settings import Settings, instance_of

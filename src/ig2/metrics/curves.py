@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2._utils.checks import is_count
 from ig2._utils.settings import COUNT, Accepted, one_of, setting
 from ig2.errors import InputError, describe
@@ -23,6 +22,7 @@ from ig2.model import OUTPUTS, Model, OutputName
 from ig2.references.base import References, as_references, draw_references
 from ig2.references.constant import BlurredExplicand, Constant, White
 from ig2.references.signals import Interpolated, TimeMean, TimeNoise
+from ig2.task import Task
 
 Background = Literal["black", "white", "mean", "blurred", "interpolated", "noise"]
 Measure = Literal["accuracy", "output"]

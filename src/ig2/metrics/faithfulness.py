@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, NUMBER, required, setting
 from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.conditional import CONDITIONAL, Conditional, average_outputs, check_tabular
 from ig2.metrics.correlation import correlate, order_features, rounding_error
+from ig2.task import Task
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2._utils.checks import check_choice
 from ig2.errors import InputError
 from ig2.groups import Groups, count_groups, number_groups
+from ig2.task import Task
 
 FeatureOption = Literal["auto", "pixel", "word", "element"]
 Sign = Literal["keep", "positive", "absolute"]

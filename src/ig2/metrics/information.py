@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2._utils.checks import is_number, require
 from ig2._utils.settings import BELOW_ONE, COUNT, NUMBER, one_of, setting
 from ig2.errors import InputError, ModelError, import_extra
@@ -23,6 +22,7 @@ from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.curves import select_output
 from ig2.metrics.features import Features, Sign, apply_sign
 from ig2.model import Model
+from ig2.task import Task
 
 # Shares of the pixels at which the curves are usually taken: dense at the start, where they rise.
 SHARES = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.10, 0.13, 0.21, 0.34, 0.5, 0.75)

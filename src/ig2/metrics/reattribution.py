@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ig2._engine.inputs import Fixed, Inputs
+from ig2._engine.explicands import Explicands
 from ig2._utils.settings import function, required
 from ig2.attribution import Attribution
 from ig2.errors import InputError
+from ig2.inputs import Fixed
 from ig2.methods.base import Method
 from ig2.metrics.base import Case, Metric
 from ig2.model import Model
@@ -25,7 +26,7 @@ MethodLike = Callable[..., Any]
 TOLERANCE = 1e-2
 
 
-def rebuild_x(inputs: Inputs, points: Tensor) -> Any:
+def rebuild_x(inputs: Explicands, points: Tensor) -> Any:
     """Return points (B, ...), one for each explicand, in the structure of the call's x, with its fixed inputs."""
     parts: dict[int | str, Any] = {key: Fixed(value) for key, value in inputs.fixed.items()}
     for (key, _, _), tensor in zip(inputs.attributed, inputs.split(points), strict=True):

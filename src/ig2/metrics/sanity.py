@@ -11,8 +11,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.task import Task
-from ig2._engine.task import scores as scores_of
 from ig2._utils.checks import require
 from ig2._utils.settings import one_of, setting
 from ig2.errors import InputError, ModelError
@@ -21,6 +19,8 @@ from ig2.metrics.correlation import midranks, pearson
 from ig2.metrics.features import FeatureOption, Features, Sign, apply_sign
 from ig2.metrics.reattribution import Reattribution, rebuild_x
 from ig2.model import Model
+from ig2.task import Task
+from ig2.task import scores as scores_of
 
 Order = Literal["cascading", "independent"]
 Layers = dict[str, list[str]]  # by name, the modules whose parameters are drawn anew together

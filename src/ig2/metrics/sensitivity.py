@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ig2._engine.integrate import Keep
-from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, POSITIVE, Accepted, setting
 from ig2.methods.base import Method
 from ig2.metrics.base import Case, Scores
 from ig2.metrics.reattribution import Reattribution, original_seed
 from ig2.references.base import as_references
+from ig2.result import Keep
+from ig2.task import Task
 
 
 def _is_order(norm: object) -> bool:

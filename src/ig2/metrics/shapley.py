@@ -10,17 +10,18 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.inputs import Inputs, Structured
-from ig2._engine.task import Against, open_task
+from ig2._engine.explicands import Explicands
 from ig2._utils.checks import check_count, require
 from ig2._utils.progress import Progress, ProgressOption
 from ig2._utils.settings import COUNT, NUMBER, setting
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
+from ig2.inputs import Structured
 from ig2.metrics.base import Case, Metric, Scores
 from ig2.metrics.conditional import CONDITIONAL, Conditional, average_outputs, check_tabular
 from ig2.metrics.correlation import correlate, rounding_error
 from ig2.model import Model, as_model
+from ig2.task import Against, open_task
 
 # 65 536 coalitions: with more features their number is out of reach.
 MOST_FEATURES = 16
@@ -176,7 +177,7 @@ class GTShapley(Metric):
             truth, rounding = shapley_values(worth), rounding_error(worth, task.x.dtype)
         else:
             expected = case.truth.values if isinstance(case.truth, Attribution) else case.truth
-            truth = Inputs.of(expected, name="truth", needs_gradient=False).data.flatten(1)
+            truth = Explicands.of(expected, name="truth", needs_gradient=False).data.flatten(1)
             if truth.shape != case.values.flatten(1).shape:
                 raise InputError(
                     f"truth is {describe(expected)}, the attribution {tuple(case.values.shape)}: they must be equal"

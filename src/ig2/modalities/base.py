@@ -14,12 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ig2._engine.inputs import is_fixed, take_rows, value_of
-from ig2._engine.session import Kept
-from ig2._engine.task import scores
 from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
 from ig2.errors import IG2Error, InputError, describe, quote_names, reason
+from ig2.inputs import is_fixed, take_rows, value_of
 from ig2.methods import IG2, Method
 from ig2.modalities.modality import Modality
 from ig2.modalities.samples import Sample
@@ -27,6 +25,7 @@ from ig2.model import YES_ABOVE, Bounds, Model, as_model
 from ig2.names import Names, name_output
 from ig2.question import Question
 from ig2.targets import AnyTarget
+from ig2.task import scores
 from ig2.views import View
 
 # what the model's outputs are: one class of several, labels that hold independently, or plain numbers
@@ -368,11 +367,7 @@ class Subject:
         """
         batch = inputs if isinstance(inputs, self.batches) else self.read(inputs)
         question = question or Question(target, against, references, count, seed)
-        return question.pose(self.keep(), method or self.default_method, batch)(**options)
-
-    def keep(self: SomeSubject) -> SomeSubject:
-        """Return the subject with its network opened once for all calls, as long as nothing changes it."""
-        return self if self.model.kept is not None else replace(self, model=replace(self.model, kept=Kept()))
+        return question.pose(self, method or self.default_method, batch)(**options)
 
     def describe_output(self, scores: Tensor) -> str:
         """Describe the model's prediction for a sample in words."""

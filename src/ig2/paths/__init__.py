@@ -1,6 +1,6 @@
 """Paths from an explicand to its baseline, and the parts of GradPath."""
 
-from ig2._engine.session import Evaluation
+from ig2.evaluation import Evaluation
 from ig2.paths.base import GrownPath, KnownPath, Pairs, Path, PreparedPath
 from ig2.paths.blur import Blur
 from ig2.paths.descent import Descent, Sign, TowardClasses

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ig2._engine.session import Distance, Evaluation
-from ig2._engine.task import Task
 from ig2._utils.checks import check_count
 from ig2._utils.settings import Settings
 from ig2.errors import InputError
+from ig2.evaluation import Distance, Evaluation
 from ig2.model import Bounds
+from ig2.task import Task
 
 Memory = dict[str, Tensor]
 

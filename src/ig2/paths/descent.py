@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2._engine.session import Evaluation
-from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, POSITIVE, setting
 from ig2.errors import InputError
+from ig2.evaluation import Evaluation
 from ig2.paths.base import GrownPath, Memory, Pairs, per_sample
 from ig2.paths.gradpath import L2, NORM, Norm, take_step, where_free
+from ig2.task import Task
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ig2._engine.session import Distance, Evaluation
-from ig2._engine.task import Task
 from ig2._utils.settings import PART, setting
 from ig2.errors import InputError, describe
+from ig2.evaluation import Distance, Evaluation
 from ig2.paths.base import GrownPath, Memory, Pairs, Path, per_sample
+from ig2.task import Task
 from ig2.verdict import ARRIVED, LITTLE_ARRIVAL
 
 

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ig2._engine.inputs import check_numeric
-from ig2._engine.task import Task
+from ig2._engine.explicands import check_numeric
 from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError, describe
 from ig2.paths.base import KnownPath, Pairs, Path, PreparedPath, distances
+from ig2.task import Task
 
 Edges = dict[tuple[int, int], float]  # of node numbers, the smaller first, to costs
 START, END = -2, -1  # the explicand's and the reference's numbers among the nodes; samples of the pool count from 0

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ig2._engine.session import Evaluation, OfOutputs
-from ig2._engine.task import Task
 from ig2._utils.checks import is_number
 from ig2._utils.settings import COUNT, PART, POSITIVE, Accepted, Settings, instance_of, setting
 from ig2.errors import InputError
+from ig2.evaluation import Evaluation, OfOutputs
 from ig2.model import YES_ABOVE
 from ig2.paths.base import GrownPath, Memory, Pairs, Path
 from ig2.paths.gradpath import L2, NORM, Norm, take_step, where_free
+from ig2.task import Task
 from ig2.verdict import ARRIVED
 
 

@@ -10,9 +10,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ig2._engine.session import Distance, Evaluation
 from ig2._utils.checks import is_number
 from ig2._utils.settings import COUNT, INSIDE, PART, POSITIVE, Accepted, Settings, instance_of, setting
+from ig2.evaluation import Distance, Evaluation
 from ig2.model import Bounds
 from ig2.paths.base import GrownPath, Memory, Pairs, clamp_, per_sample
 from ig2.paths.distances import euclidean

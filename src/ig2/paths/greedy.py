@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2._engine.session import Evaluation
 from ig2._utils.settings import BELOW_ONE, setting
+from ig2.evaluation import Evaluation
 from ig2.paths.base import GrownPath, Memory, Pairs
 
 

@@ -8,10 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2._utils.settings import one_of, setting
 from ig2.groups import GROUPS, Groups, count_groups, number_groups
 from ig2.paths.base import KnownPath, Pairs, Path
+from ig2.task import Task
 
 Order = Literal["forward", "backward", "random"]
 

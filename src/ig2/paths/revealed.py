@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2._utils.blur import blur
 from ig2._utils.settings import COUNT, NOT_NEGATIVE, setting
 from ig2.errors import InputError
 from ig2.paths.base import KnownPath, Pairs, Path, PreparedPath, clamp_
 from ig2.paths.blur import check_images
+from ig2.task import Task
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.inputs import check_numeric
-from ig2._engine.task import Task
+from ig2._engine.explicands import check_numeric
 from ig2.errors import InputError, describe
 from ig2.paths.base import KnownPath, Pairs, Path, PreparedPath
+from ig2.task import Task
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ig2._engine.inputs import check_numeric
-from ig2._engine.task import Task
+from ig2._engine.explicands import check_numeric
 from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError, describe
 from ig2.paths.base import KnownPath, Pairs, Path, PreparedPath, distances
+from ig2.task import Task
 
 END = -1  # in place of a word's number: the far end of the path
 

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ig2._engine.inputs import Structured
 from ig2._utils.checks import check_choice, check_count
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
+from ig2.inputs import Structured
 from ig2.plots.labels import clean_text, format_number
 from ig2.verdict import find_rows, judge
 

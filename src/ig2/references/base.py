@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ig2._engine.inputs import Inputs, check_numeric, working_dtype
-from ig2._engine.task import Task
+from ig2._engine.explicands import Explicands, check_numeric, working_dtype
 from ig2._utils.settings import Settings
 from ig2.errors import InputError, describe
+from ig2.task import Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Given(References):
         return samples
 
 
-def flatten_inputs(samples: Any, inputs: Inputs) -> Tensor:
+def flatten_inputs(samples: Any, inputs: Explicands) -> Tensor:
     """Concatenate the flattened tensors of several inputs in the explicand's layout; a single attributed one needs no dict."""
     if isinstance(samples, Tensor) and len(inputs.attributed) == 1:
         samples = {inputs.attributed[0][0]: samples}

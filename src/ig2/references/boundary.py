@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2._engine.integrate import Keep, integrate
-from ig2._engine.task import Task
+from ig2._engine.integrate import integrate
 from ig2._utils.settings import NOT_NEGATIVE, setting
 from ig2.errors import InputError, describe, warn
 from ig2.paths import Path
 from ig2.paths.base import per_sample
 from ig2.paths.descent import Descent, Sign
 from ig2.references.base import References
+from ig2.result import Keep
+from ig2.task import Task
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2._utils.blur import Padding, blur
 from ig2._utils.settings import COUNT, POSITIVE, required, setting
 from ig2.errors import InputError, describe
 from ig2.paths.base import clamp_
 from ig2.paths.blur import check_images
 from ig2.references.base import References
+from ig2.task import Task
 
 
 @dataclass(frozen=True, eq=False)

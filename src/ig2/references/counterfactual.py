@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task, choose_against
 from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError, describe
 from ig2.model import YES_ABOVE
 from ig2.references.base import References
 from ig2.references.pool import OpenPool
+from ig2.task import Task, choose_against
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,11 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
-from ig2._engine.integrate import Keep, integrate
-from ig2._engine.task import Task
+from ig2._engine.integrate import integrate
 from ig2.errors import InputError, describe
 from ig2.paths import GradPath, Path
 from ig2.references.base import References, WeightedSamples, as_references, draw_weighted
+from ig2.result import Keep
+from ig2.task import Task
 
 
 @dataclass(frozen=True, eq=False)

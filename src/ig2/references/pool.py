@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ig2._engine.inputs import check_numeric
-from ig2._engine.task import Task
+from ig2._engine.explicands import check_numeric
 from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError, describe
 from ig2.references.base import References, as_references, draw_references, flatten_inputs
+from ig2.task import Task
 
 
 class OpenPool:

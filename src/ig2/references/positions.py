@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2.errors import InputError, describe
 from ig2.references.base import References, WeightedSamples, as_references, draw_weighted
+from ig2.task import Task
 
 
 @dataclass(frozen=True, eq=False)

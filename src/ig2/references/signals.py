@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2._utils.checks import check_count
 from ig2.errors import InputError, describe
 from ig2.groups import find_time
 from ig2.paths.base import clamp_
 from ig2.references.base import References
+from ig2.task import Task
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ig2._engine.task import Task
 from ig2._utils.settings import COUNT, setting
 from ig2.errors import InputError
 from ig2.paths.base import distances
 from ig2.references.base import References, WeightedSamples, as_references, draw_references
 from ig2.references.pool import OpenPool
+from ig2.task import Task
 
 ROUNDS = 100  # of k-means at most; on outputs it settles within some twenty
 

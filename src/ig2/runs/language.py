@@ -17,7 +17,7 @@ from ig2.modalities.base import Batch, extract_tensor
 from ig2.modalities.language import LanguageModel, OtherPrompts, Prompt, TextReferences
 from ig2.modalities.modality import Modality
 from ig2.modalities.text.modality import TEXTS, Texts
-from ig2.model import Model, Preparation, wrap
+from ig2.model import Preparation, wrap
 from ig2.question import COUNT, Question
 from ig2.runs.plan import REFERENCE_VALUES, Finish, Plan, Row, Saving, list_own_columns
 from ig2.runs.sources import Source, find_source
@@ -80,7 +80,7 @@ class PromptPlan(Plan):
         prompt = self.lm.read(question.pop(PROMPT))
         return PromptBatch(tuple(ids), None, (prompt.words,), prompt=prompt, asked=question)
 
-    def _explain(self, batch: Batch, model: Model) -> Finish:
+    def _explain(self, batch: Batch) -> Finish:
         assert isinstance(batch, PromptBatch)
         prompt, make = batch.prompt, self.method
         method = make if isinstance(make, Method) else make(self.lm, prompt)  # type: ignore[arg-type]

@@ -15,8 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ig2._engine.session import Kept
-from ig2._engine.task import scores
 from ig2._utils.checks import check_count, is_number, require
 from ig2._utils.files import FileError
 from ig2.attribution import Attribution
@@ -34,6 +32,7 @@ from ig2.runs.files import FLUSH_SECONDS, PART_BYTES, arrow, clean_text
 from ig2.runs.sources import Item, Source, split_label
 from ig2.runs.store import EXTRA, SHAPE
 from ig2.targets import Target
+from ig2.task import scores
 from ig2.verdict import NUMBERS
 
 MakeMethod = Callable[[Subject | None, Batch], Method]
@@ -168,15 +167,13 @@ class Plan:
     is_strict: bool = False
     """Whether an item that cannot be read or explained ends the run, instead of having a row with its error."""
     _known: dict[str, Any] = field(default_factory=dict, repr=False)  # what the first batch shows
-    _kept: Kept = field(default_factory=Kept, repr=False)  # from batch to batch, since a run alone has the network
 
     @cached_property
     def inquiry(self) -> Inquiry | None:
         """The question, put to a model that knows its data."""
         if self.subject is None:
             return None
-        kept = replace(self.subject, model=replace(self.model, kept=self._kept))
-        return Inquiry(self.question, kept)
+        return Inquiry(self.question, replace(self.subject, model=self.model))
 
     @property
     def modality(self) -> Modality:
@@ -247,7 +244,7 @@ class Plan:
             sound = [place for place in range(len(loaded.items)) if place not in loaded.failures]
             batches = self.batch(loaded, sound) if loaded.batches is None else loaded.batches
             for places, batch in batches:
-                self._attempt(loaded, places, batch, replace(self.model, kept=self._kept), parts)
+                self._attempt(loaded, places, batch, parts)
         return partial(self._finish, loaded, parts)
 
     def _finish(self, loaded: Loaded, parts: Sequence[tuple[list[int], Finish]]) -> Sequence[Row]:
@@ -266,28 +263,24 @@ class Plan:
         rows.update(loaded.failures)
         return [{"id": item.id, **labels[place], **rows[place]} for place, item in enumerate(loaded.items)]
 
-    def _attempt(
-        self, loaded: Loaded, places: list[int], batch: Batch, model: Model, parts: list[tuple[list[int], Finish]]
-    ) -> None:
+    def _attempt(self, loaded: Loaded, places: list[int], batch: Batch, parts: list[tuple[list[int], Finish]]) -> None:
         """Explain a batch, and retry without the items at fault; one by one if these are unknown."""
         try:
-            parts.append((places, self._explain(batch, model)))
+            parts.append((places, self._explain(batch)))
             return
         except Exception as error:  # of one input of many, which must not end the run
             failure, named = self._fail(error), getattr(error, "rows", ())
-            alone = len(places) == 1 and model.kept is None
-            bad = [places[row] for row in named if row < len(places)] or (places if alone else [])
+            bad = [places[row] for row in named if row < len(places)] or (places if len(places) == 1 else [])
             loaded.failures.update(dict.fromkeys(bad, failure))
         rest = [place for place in places if place not in loaded.failures]
         for group in [rest] if len(rest) < len(places) else [[place] for place in rest]:
             for members, smaller in self.batch(loaded, group):
-                # with the network opened anew, which says what is wrong, whatever was explained before
-                self._attempt(loaded, members, smaller, self.model, parts)
+                self._attempt(loaded, members, smaller, parts)
 
-    def _explain(self, batch: Batch, model: Model) -> Finish:
+    def _explain(self, batch: Batch) -> Finish:
         calls = {"": self.pose(batch)}
         calls |= {name: self.pose(batch, method) for name, method in self.beside.items()}
-        calls = {name: self._place(call, model) for name, call in calls.items()}
+        calls = {name: self._place(call) for name, call in calls.items()}
         if self.showing is None:
             kept = {"per_reference": self.saving.per_reference}
             attributions = {name: call.run(**kept) for name, call in calls.items()}
@@ -295,8 +288,8 @@ class Plan:
             attributions = self.showing.explain(batch, calls)
         fetched = {}
         for name, attribution in attributions.items():
-            prediction = self._predict(batch, attribution, model)
-            fetched[name] = self._begin(batch, attribution, prediction, {} if name else self._score(model, attribution))
+            prediction = self._predict(batch, attribution)
+            fetched[name] = self._begin(batch, attribution, prediction, {} if name else self._score(attribution))
         own = {} if self.showing is None else self.showing.describe(batch, calls, attributions)
 
         def finish() -> Columns:
@@ -310,16 +303,16 @@ class Plan:
 
         return finish
 
-    def _place(self, call: Call, model: Model) -> Call:
+    def _place(self, call: Call) -> Call:
         """Return a call of the network as it is opened, with samples on its GPU, so that results are made there."""
         device = self.model.device
         if isinstance(call.x, Tensor) and device is not None and device.type == "cuda":
-            call = replace(call, x=call.x.to(device, non_blocking=True))
-        return replace(call, model=model)
+            return replace(call, x=call.x.to(device, non_blocking=True))
+        return call
 
-    def _score(self, model: Model, attribution: Attribution) -> dict[str, Scores]:
+    def _score(self, attribution: Attribution) -> dict[str, Scores]:
         metrics, seed = self.saving.scored.items(), self.question.seed
-        return {name: metric(model, attribution, seed=seed) for name, metric in metrics}
+        return {name: metric(self.model, attribution, seed=seed) for name, metric in metrics}
 
     def _begin(
         self, batch: Batch, attribution: Attribution, prediction: Tensor | None, scored: Mapping[str, Scores]
@@ -330,13 +323,13 @@ class Plan:
         except Exception as error:
             return partial(_raise, error)
 
-    def _predict(self, batch: Batch, attribution: Attribution, model: Model) -> Tensor | None:
+    def _predict(self, batch: Batch, attribution: Attribution) -> Tensor | None:
         """Return the predicted classes; None if the explained output is not a class."""
         if attribution.question is not None:
             return None
         if self.question.target is None:
             return attribution.target
-        outputs = scores(model, batch.x) if self.inquiry is None else self.inquiry.scores(batch)
+        outputs = scores(self.model, batch.x) if self.inquiry is None else self.inquiry.scores(batch)
         return outputs.argmax(dim=1)
 
     def pose(self, batch: Batch, method: Method | MakeMethod | None = None) -> Call:
@@ -353,7 +346,7 @@ class Plan:
 
     def describe_columns(self, batch: Batch, attribution: Attribution, call: Call) -> dict[str, Cells]:
         """Return the columns of a batch's rows, except metrics."""
-        tensors = self._measure(batch, attribution, self._predict(batch, attribution, self.model))
+        tensors = self._measure(batch, attribution, self._predict(batch, attribution))
         return self._make_columns(batch, _begin_copy(tensors)(), call, attribution.question)
 
     # -- columns -------------------------------------------------------------------------------------------------------

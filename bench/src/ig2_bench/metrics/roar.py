@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ig2._engine.inputs import check_numeric
+from ig2._engine.explicands import check_numeric
 from ig2._utils.checks import check_seed, is_number, require
 from ig2._utils.settings import Accepted, Settings, required
 from ig2.attribution import Attribution

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ig2 import rules
-from ig2._engine.session import Kept
 from ig2._utils.checks import check_count, check_seed
 from ig2.attribution import Attribution
 from ig2.comparison import WithoutReferences
@@ -225,11 +224,6 @@ class Experiment(Suite):
         return self.prepare_explicands()
 
     @cached_property
-    def _scored_model(self) -> Model:
-        """The model for metrics, which open its network once for hundreds of scores; methods, which are timed, each anew."""
-        return replace(self.explicands.model, kept=Kept())
-
-    @cached_property
     def _slices(self) -> dict[str, slice]:
         starts = range(self.skip, self.samples, self.per_part)
         slices = [slice(start, min(start + self.per_part, self.samples)) for start in starts]
@@ -394,7 +388,7 @@ class Experiment(Suite):
         explicands = self.explicands
         references = explicands.references[reference_name(method)].select(rows)
         x = self.method_input(rows)
-        attribution = method(explicands.model, x, explicands.target[rows], references, seed=self.seed, **options)
+        attribution = method(explicands.model.exchange(), x, explicands.target[rows], references, seed=self.seed, **options)
         check_returned(attribution, x)
         if not (self._study is not None and self._study.timed):
             self._last[:] = [call, attribution]
@@ -426,9 +420,7 @@ class Experiment(Suite):
         metrics |= {label: metric for label, metric in further.items() if self._study and label in self._study.columns}
         is_tensor = not isinstance(attribution, Attribution)
         x, target = (self.method_input(rows), explicands.target[rows]) if is_tensor else (None, None)
-        scores = {
-            label: metric(self._scored_model, attribution, x, target, seed=self.seed) for label, metric in metrics.items()
-        }
+        scores = {label: metric(explicands.model, attribution, x, target, seed=self.seed) for label, metric in metrics.items()}
         if explicands.truth is not None:
             truth = explicands.truth[rows]
             with warnings.catch_warnings():

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from ig2 import modalities, rules
 from ig2._engine.acceleration import prepare
-from ig2._engine.inputs import Inputs
-from ig2._engine.task import scores
+from ig2._engine.explicands import Explicands
 from ig2._utils.checks import check_count
 from ig2.errors import InputError, import_extra
 from ig2.groups import Grid
@@ -24,6 +23,7 @@ from ig2.modalities.image.reading import Framing
 from ig2.model import Model, Preparation
 from ig2.references import round_robin
 from ig2.table import Column
+from ig2.task import scores
 from ig2_bench.datasets import imagenet, pets, photos
 from ig2_bench.datasets.base import LabelledSamples
 from ig2_bench.datasets.listing import Listing, existing_folder
@@ -408,7 +408,7 @@ def _prepare_once(subject: modalities.image.ImageSubject, device: str) -> Model:
     """The model made fast for good: to do it anew in every call took two fifths of a quick run."""
     x = torch.zeros(1, subject.channels, *subject.size, device=device)
     model = subject.model
-    done = prepare(model, Preparation(), Inputs.of(x))
+    done = prepare(model, Preparation(), Explicands.of(x))
     return replace(model if done is None else done.model, preparation=None)
 
 

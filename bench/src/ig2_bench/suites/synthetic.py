@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ig2._engine.inputs import check_numeric
+from ig2._engine.explicands import check_numeric
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
 from ig2.table import Column

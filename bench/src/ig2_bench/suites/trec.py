@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.inputs import Fixed
 from ig2._utils.files import check_regular
 from ig2.attribution import Attribution
 from ig2.demo.questions import PAD
 from ig2.errors import InputError, describe
 from ig2.groups import Groups
+from ig2.inputs import Fixed
 from ig2.methods.deepshap import DeepSHAP
 from ig2.methods.path import PathMethod
 from ig2.metrics.base import Metric

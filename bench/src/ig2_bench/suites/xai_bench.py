@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ig2 import rules
-from ig2._engine.inputs import check_numeric
+from ig2._engine.explicands import check_numeric
 from ig2._utils.checks import check_count, check_seed
 from ig2.attribution import Attribution
 from ig2.comparison import WithoutReferences

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ig2._engine.slopes.calls import Call, Rule, replace_slope
 from ig2._engine.slopes.elementwise import rescale_choice, rescale_one, rescale_softmax, rescale_two
 from ig2._engine.slopes.geometry import sample_grid
 from ig2._engine.slopes.maxima import POOLING, maximum, pool
+from ig2._engine.slopes.operations import Operation, Rule, replace_slope
 from ig2._engine.slopes.parts import DIVISION, take_apart
 from ig2._engine.slopes.products import average_gradient, count_factors, solve
 from ig2.errors import ModelError
 
-__all__ = ["FAMILIES", "Call", "Rule", "find_rule", "list_compared", "replace_slope", "take_apart"]
+__all__ = ["FAMILIES", "Operation", "Rule", "find_rule", "list_compared", "replace_slope", "take_apart"]
 
 # fmt: off
 ELEMENTWISE = {
@@ -45,14 +45,14 @@ BILINEAR = {
 CONDITIONAL = {"where", "masked_fill"}
 
 
-def _has_one_variable(call: Call) -> bool:
+def _has_one_variable(call: Operation) -> bool:
     second = call.argument(1, "other")
     if len(call.variables) != 1 or (call.name in ("mul", "multiply") and call.args[0] is not second):
         return False  # by a constant
     return call.name not in DIVISION or second is call.variables[0]
 
 
-def _is_maximum(call: Call) -> bool:
+def _is_maximum(call: Operation) -> bool:
     """`max(z, dim)` and `max(a, b)`, of a tensor's only with those arguments; `amax` and `max` of all as well."""
     second = call.argument(1, "other")
     return call.name not in ("maximum", "minimum") or isinstance(second, Tensor)
@@ -66,7 +66,7 @@ class Family:
     slope: str
     names: Iterable[str]
     rule: Rule
-    applies: Callable[[Call], bool] = lambda call: True  # to a call of one of these names
+    applies: Callable[[Operation], bool] = lambda call: True  # to a call of one of these names
 
 
 FAMILIES = (
@@ -104,7 +104,7 @@ FAMILIES = (
 BY_NAME = {name: [family for family in FAMILIES if name in family.names] for family in FAMILIES for name in family.names}
 
 
-def find_rule(call: Call) -> Rule | None:
+def find_rule(call: Operation) -> Rule | None:
     """The rule for a call that is not taken apart. A linear call needs none."""
     family = next((family for family in BY_NAME.get(call.name, ()) if family.applies(call)), None)
     if family is not None and any(variable.is_complex() for variable in call.variables):
@@ -115,7 +115,7 @@ def find_rule(call: Call) -> Rule | None:
     return None if family is None else family.rule
 
 
-def list_compared(call: Call) -> list[Tensor]:
+def list_compared(call: Operation) -> list[Tensor]:
     """What a rule needs to know of a call at the far points: its variables, and the condition if it has one."""
     conditions = [tensor for tensor in call.tensors if tensor.dtype == torch.bool] if call.name in CONDITIONAL else []
     return [*call.variables, *conditions[:1]]

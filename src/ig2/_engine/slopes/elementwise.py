@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ig2._engine.slopes.calls import Call, at_least_float, find_slope, replace_slope
+from ig2._engine.slopes.operations import Operation, at_least_float, find_slope, replace_slope
 
 
-def rescale_one(call: Call, recorded: list[Tensor]) -> Tensor:
+def rescale_one(call: Operation, recorded: list[Tensor]) -> Tensor:
     """A function of one variable: Δy/Δz, the rescale rule itself."""
     (z,), (reference,) = call.variables, recorded
 
@@ -29,7 +29,7 @@ def rescale_one(call: Call, recorded: list[Tensor]) -> Tensor:
     return replace_slope(call.variables[0].expand(y.shape), y, slope)
 
 
-def acts_on_each(call: Call) -> bool:
+def acts_on_each(call: Operation) -> bool:
     """Whether a function of one variable maps each element alone: of elements from two inputs, each has the result it had."""
     if len(call.variables) != 1 or call.in_place:
         return False
@@ -40,7 +40,7 @@ def acts_on_each(call: Call) -> bool:
     return isinstance(y, Tensor) and y.shape == z.shape and torch.equal(torch.where(takes, y, y_other), mixed)
 
 
-def rescale_two(call: Call, recorded: list[Tensor]) -> Tensor:
+def rescale_two(call: Operation, recorded: list[Tensor]) -> Tensor:
     """A function of two variables: each one's secant, averaged over where the other may be.
 
     With F(a) = ½(f(a, b) + f(a, b′)) and G(b) = ½(f(a, b) + f(a′, b)), F(a) − F(a′) + G(b) − G(b′) = f(a, b) − f(a′, b′).
@@ -66,7 +66,7 @@ def rescale_two(call: Call, recorded: list[Tensor]) -> Tensor:
     return replace_slope(source, call.value())
 
 
-def rescale_choice(call: Call, recorded: list[Tensor]) -> Tensor:
+def rescale_choice(call: Operation, recorded: list[Tensor]) -> Tensor:
     """One of two values by a condition: itself where the condition is the same at both ends, and Δy/Δz elsewhere.
 
     There z is whichever of both moved further: of a leaky ReLU, where(z > 0, z, 0.1·z), as of where(z > 0, z, −z), whose mean
@@ -89,7 +89,7 @@ def rescale_choice(call: Call, recorded: list[Tensor]) -> Tensor:
     return replace_slope(torch.where(takes_first, first, second).to(y.dtype).expand_as(y), y, slope)
 
 
-def _branches(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+def _branches(call: Operation) -> tuple[Tensor, Tensor, Tensor]:
     """The condition, the value where it holds, and that where it does not."""
     first, second = call.args[0], call.argument(1, "mask" if call.name == "masked_fill" else "condition")
     if call.name == "masked_fill":
@@ -103,7 +103,7 @@ def _branches(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     return condition, chosen, other
 
 
-def rescale_softmax(call: Call, recorded: list[Tensor]) -> Tensor:
+def rescale_softmax(call: Operation, recorded: list[Tensor]) -> Tensor:
     """log Σ exp(z) by the rescale rule for exp and for log, log-softmax as z less that, and softmax as exp of it."""
     dim = call.argument(1, "dim")
     with torch.no_grad():

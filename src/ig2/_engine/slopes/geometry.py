@@ -8,10 +8,10 @@ from math import factorial
 import torch
 from torch import Tensor
 
-from ig2._engine.slopes.calls import Call, find_slope, replace_slope
+from ig2._engine.slopes.operations import Operation, find_slope, replace_slope
 
 
-def sample_grid(call: Call, recorded: list[Tensor]) -> Tensor:
+def sample_grid(call: Operation, recorded: list[Tensor]) -> Tensor:
     """f(z, g), linear in the picture z, at places g: with z̄ = ½(z + z′), Δf = ½(f(Δz, g) + f(Δz, g′)) + f(z̄, g) − f(z̄, g′).
 
     The latter is a function of the two or three coordinates of each place. Each coordinate gets its secant, averaged over where

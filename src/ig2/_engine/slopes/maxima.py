@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.slopes.calls import Call, put_together, replace_slope
+from ig2._engine.slopes.operations import Operation, put_together, replace_slope
 
 POOLING = {f"{kind}max_pool{axes}d": axes for kind in ("", "adaptive_") for axes in (1, 2, 3)}
 _Maxima = tuple[Tensor, Tensor]  # along the last axis, and where they are
@@ -28,7 +28,7 @@ def _largest(z: Tensor, reference: Tensor, maxima: _Maxima, maxima_reference: _M
     return replace_slope(source, y, slope)
 
 
-def pool(call: Call, recorded: list[Tensor]) -> Any:
+def pool(call: Operation, recorded: list[Tensor]) -> Any:
     """Max pooling: the rule for a maximum in each window."""
     (z,), (reference,) = call.variables, recorded
     name = call.name.removesuffix("_with_indices")
@@ -42,11 +42,11 @@ def pool(call: Call, recorded: list[Tensor]) -> Any:
     return (largest, pooled[1]) if returns_indices else largest
 
 
-def maximum(call: Call, recorded: list[Tensor]) -> Any:
+def maximum(call: Operation, recorded: list[Tensor]) -> Any:
     """The larger or smaller of two tensors, of which one may be constant; or the largest or smallest along some axes or all."""
     sign = -1 if "min" in call.name else 1
 
-    def lines(call: Call) -> Any:
+    def lines(call: Operation) -> Any:
         second = call.argument(1, "other")
         if isinstance(second, Tensor):
             both = torch.broadcast_tensors(call.args[0], second)  # type: ignore[no-untyped-call]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ig2._engine.private import forward_of
-from ig2._engine.slopes.calls import Call, at_least_float, put_together
+from ig2._engine.slopes.operations import Operation, at_least_float, put_together
 
 DIVISION = ("div", "divide", "true_divide")
 
@@ -271,7 +271,7 @@ FAMILIES: dict[str, dict[str, Callable[..., Any]]] = {
 PARTS = {name: part for family in FAMILIES.values() for name, part in family.items()}
 
 
-def take_apart(call: Call) -> Any:
+def take_apart(call: Operation) -> Any:
     """What a call returns, computed from operations that are linear or have a rule; None where that is not known.
 
     The values are those of the call to rounding.

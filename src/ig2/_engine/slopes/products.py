@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ig2._engine.private import base_of
-from ig2._engine.slopes.calls import Call, replace_slope
+from ig2._engine.slopes.operations import Operation, replace_slope
 
 
-def count_factors(call: Call) -> int:
+def count_factors(call: Operation) -> int:
     """How many factors of a product depend on the input."""
     if call.name == "lerp":  # start + weight · (end − start)
         return 2 * int(getattr(call.argument(2, "weight"), "requires_grad", False))
@@ -26,7 +26,7 @@ class _Average(torch.autograd.Function):
     """A call's own value, with its gradient averaged between its variables and those recorded."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, recorded: list[Tensor], degree: int, *variables: Tensor) -> Tensor:
+    def forward(ctx: Any, call: Operation, recorded: list[Tensor], degree: int, *variables: Tensor) -> Tensor:
         nodes, weights = np.polynomial.legendre.leggauss((degree + 1) // 2)
         ctx.parts = []
         for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
@@ -48,7 +48,7 @@ class _Average(torch.autograd.Function):
         return None, None, None, *(None if parts[0] is None else sum(parts) for parts in zip(*each, strict=True))
 
 
-def average_gradient(call: Call, recorded: list[Tensor]) -> Tensor:
+def average_gradient(call: Operation, recorded: list[Tensor]) -> Tensor:
     """A polynomial of degree n in its variables: f(z) − f(z′) = ∫ ∇f(z′ + t·(z − z′)) dt · (z − z′), by n / 2 nodes of Gauss.
 
     They are exact for the gradient, whose degree along the line is n − 1. Of a product of two that is one node in the middle,
@@ -59,7 +59,7 @@ def average_gradient(call: Call, recorded: list[Tensor]) -> Tensor:
     return result
 
 
-def solve(call: Call, recorded: list[Tensor]) -> Tensor:
+def solve(call: Operation, recorded: list[Tensor]) -> Tensor:
     """X with A·X = B. With means Ā and X̄ of both ends, Ā·ΔX + ΔA·X̄ = ΔB, so ΔX = Ā⁻¹·(ΔB − ΔA·X̄)."""
     with torch.no_grad():
         x, x_far = call.value(), call.at(recorded).value()
@@ -76,7 +76,7 @@ def solve(call: Call, recorded: list[Tensor]) -> Tensor:
     return replace_slope(source, x)
 
 
-def _equation(call: Call) -> tuple[Tensor, Tensor | None]:
+def _equation(call: Operation) -> tuple[Tensor, Tensor | None]:
     """A as it counts, and B, if it is not one."""
     a, b = call.args[0], None if call.name in ("inv", "inverse") else call.argument(1, "B")
     if call.name == "solve_triangular":

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from ig2._engine.inputs import Fixed, working_dtype
+from ig2._engine.explicands import working_dtype
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
+from ig2.inputs import Fixed
 from ig2.methods import Method, PathMethod
 from ig2.modalities.base import find_class
 from ig2.modalities.language.explanation import Explanation

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.inputs import working_dtype
+from ig2._engine.explicands import working_dtype
 from ig2.modalities.language.prefix import Prefix
 
 OutputKind = Literal["log-probability", "logit", "probability"]

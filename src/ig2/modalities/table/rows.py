@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ig2._engine.inputs import Fixed
 from ig2._utils.suggestions import suggest
 from ig2.attribution import Attribution
 from ig2.errors import InputError, describe
+from ig2.inputs import Fixed
 from ig2.modalities.base import Batch, Outputs, Subject, extract_tensor, make_model, unwrap
 from ig2.modalities.modality import Modality
 from ig2.modalities.samples import MismatchError

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ig2._engine.inputs import Fixed
 from ig2._engine.session import open_session
 from ig2.errors import InputError, ModelError, describe
+from ig2.inputs import Fixed
 from ig2.modalities.base import Batch, Outputs, Subject, unwrap
 from ig2.modalities.modality import Modality
 from ig2.modalities.text.modality import TEXTS

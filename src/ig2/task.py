@@ -15,7 +15,7 @@ from ig2._engine.network import contrast
 from ig2._engine.session import Session, open_session
 from ig2._utils.checks import check_seed
 from ig2._utils.progress import Progress, ProgressOption
-from ig2.errors import InputError, describe
+from ig2.errors import IG2Error, InputError, describe
 from ig2.model import Model, as_model
 
 Against = int | Sequence[int] | Sequence[Sequence[int]] | Tensor | Literal["next"] | None
@@ -91,7 +91,7 @@ def open_task(
 
     Args:
         model: whose network is opened.
-        x: as a method is called with, or `Inputs` made of it.
+        x: as a method is called with, or `Explicands` made of it.
         target: as a method is called with.
         against: as a method is called with.
         label: what the progress bar calls the work.
@@ -108,7 +108,12 @@ def open_task(
     with open_session(model, x, batch_size=batch_size, **options) as session, Progress(progress, label) as bar:
         samples = session.inputs.data
         batch = BatchSize(1 if session.runs_singly else batch_size, session.bytes_per_point, session.device)
-        scores, graph = _score_explicands(session, batch, runs_once)
+        try:
+            scores, graph = _score_explicands(session, batch, runs_once)
+        except Exception as error:
+            if not isinstance(error, IG2Error):
+                session.look_again()
+            raise
         rows, classes = torch.arange(len(samples), device=samples.device), _choose_classes(target, scores)
         if model.target is not None:
             model.target.check(scores[:, 0])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-class Call:
+class Operation:
     """One call of a torch function, however it was written."""
 
     def __init__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -26,13 +26,13 @@ class Call:
         # what depends on the input: parameters do not require a gradient here, so nothing else does
         self.variables = list({id(tensor): tensor for tensor in self.tensors if tensor.requires_grad}.values())
 
-    def at(self, values: Sequence[Tensor]) -> Call:
+    def at(self, values: Sequence[Tensor]) -> Operation:
         """The same call at other values of its variables."""
         swap = {id(old): new for old, new in zip(self.variables, values, strict=True)}
         args = [swap.get(id(arg), arg) for arg in self.args]
         if self.in_place:
             args[0] = args[0].clone()
-        return Call(self.func, tuple(args), {key: swap.get(id(arg), arg) for key, arg in self.kwargs.items()})
+        return Operation(self.func, tuple(args), {key: swap.get(id(arg), arg) for key, arg in self.kwargs.items()})
 
     def argument(self, position: int, name: str) -> Any:
         return self.args[position] if len(self.args) > position else self.kwargs.get(name)
@@ -46,7 +46,7 @@ class Call:
             return self.at(self.variables).result()
 
 
-Rule = Callable[[Call, list[Tensor]], Any]  # of a call at the near ends, and its variables at the far ones
+Rule = Callable[[Operation, list[Tensor]], Any]  # of a call at the near ends, and its variables at the far ones
 
 
 class _Replacement(torch.autograd.Function):

@@ -6,7 +6,7 @@ end to end in one row, so that norms, paths and references see the whole sample,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,43 +15,10 @@ import torch
 from torch import Tensor
 
 from ig2.errors import WITHOUT_GRADIENTS, InputError, describe
+from ig2.inputs import Fixed, Structured, is_fixed, value_of
 
 # By so much a point may miss an integer that it stands for.
 ROUNDING = 1e-3
-Structured = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """An input handed to the network as it is: never moved along a path, never attributed.
-
-    A tensor has one row for each explicand (an attention mask, categorical columns); anything else is passed through. What
-    all explicands share belongs in the network's call: `ig2.wrap(lambda x: net(x, shared))`.
-
-    Args:
-        value: the input.
-        where: the features that are fixed, where the others of this input are attributed: booleans over its leading axes, for
-            example (B, L), True at padding, for embeddings (B, L, E). The network sees the explicand's own values there,
-            whatever a path or a reference has in their place; they get an attribution of 0, and metrics do not count them.
-
-    >>> import torch
-    >>> inputs = Inputs.of((torch.zeros(2, 3), Fixed(torch.ones(2, 5))))
-    >>> inputs.data.shape
-    torch.Size([2, 3])
-    """
-
-    value: Any
-    where: Tensor | None = None
-
-
-def is_fixed(item: object) -> bool:
-    """Whether an input is fixed as a whole."""
-    return isinstance(item, Fixed) and item.where is None
-
-
-def value_of(item: Any) -> Any:
-    """An input without its mark."""
-    return item.value if isinstance(item, Fixed) else item
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -115,27 +82,6 @@ def _broadcast(where: object, value: Tensor, name: str) -> Tensor:
     )
 
 
-def take_rows(x: Any, rows: Sequence[int], per_row: Callable[[Any, int | str | None], bool] = lambda *_: True) -> Any:
-    """Some of the explicands of x, or of what belongs to them, in the structure it has.
-
-    Args:
-        x: a tensor, or a tuple, list or dict of tensors and `Fixed`.
-        rows: which.
-        per_row: whether a part, the one of this key, has a row for each explicand; by default every tensor has.
-    """
-
-    def take(part: Any, key: int | str | None) -> Any:
-        if isinstance(part, Fixed):
-            return Fixed(take(part.value, key), None if part.where is None else take(part.where, key))
-        return part[list(rows)] if isinstance(part, Tensor) and part.ndim and per_row(part, key) else part
-
-    if isinstance(x, Mapping):
-        return {key: take(part, key) for key, part in x.items()}
-    if isinstance(x, (tuple, list)):
-        return tuple(take(part, key) for key, part in enumerate(x))
-    return take(x, None)
-
-
 def _map_hint(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     """What to do with a map that all channels of an image share."""
     if len(wanted) != 4 or shape not in ((wanted[0], 1, *wanted[2:]), (wanted[0], *wanted[2:])):
@@ -145,7 +91,7 @@ def _map_hint(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class Explicands:
     """A batch of explicands, ready for the engine."""
 
     data: Tensor  # one row for each explicand, in the working precision
@@ -157,7 +103,7 @@ class Inputs:
     needs_gradient: bool = True  # whether anything is going to be differentiated
 
     @classmethod
-    def of(cls, x: object, device: torch.device | None = None, name: str = "x", needs_gradient: bool = True) -> Inputs:
+    def of(cls, x: object, device: torch.device | None = None, name: str = "x", needs_gradient: bool = True) -> Explicands:
         """Check what the user passed and bring it to one tensor of explicands.
 
         Args:
@@ -220,7 +166,7 @@ class Inputs:
     def __len__(self) -> int:
         return self.data.shape[0]
 
-    def double(self) -> Inputs:
+    def double(self) -> Explicands:
         """The same in float64."""
         return replace(
             self,
