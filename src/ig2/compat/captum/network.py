@@ -70,7 +70,7 @@ def select_output(model: Model, target: Target, scalars: tuple[int, ...]) -> tup
         index = target.reshape(())
     settings = {field.name: getattr(model, field.name) for field in fields(model)}
     if names:
-        settings["compiled"] = {}  # code compiled for other outputs
+        del settings["kept"]  # opened for other outputs
     return _TargetModel(**settings, names=names, scalars=scalars), index
 
 
