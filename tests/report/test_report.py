@@ -434,6 +434,21 @@ def test_every_reference_brings_its_own_trust_arrival_and_residual(built):
         assert [each.residual for each in method.references] == pytest.approx(residuals.tolist(), abs=1e-9)
 
 
+def test_curves_and_the_end_of_a_path_are_each_inputs_own(built):
+    """Curves of references without a weight are not drawn."""
+    subject, batch, contrast, _ = built
+    weights = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
+    references = ig2.references.Weighted(contrast.samples, weights)
+    found = ig2.IG2(steps=2)(subject.model, batch.x, references=references, curves=True)
+    for i, view in enumerate(build("t", subject, batch, {"IG²": found}).inputs):
+        (method,) = view.methods
+        for name in ("output_curve", "distance_curve"):
+            expected = getattr(found, name)[i][weights[i] > 0].double()
+            assert getattr(method, name).tolist() == expected.tolist()
+        assert method.gradcf.cells == subject.cells(found.gradcf[i, 0])
+    assert found.gradcf[:, 0].ne(found.gradcf[:, 1]).any(dim=1).all()
+
+
 @pytest.mark.parametrize(
     ("count", "said"), [(1, "a"), (2, "a or b"), (3, "a, b or c"), (4, "a, b, c or d"), (5, "a, b, c or 2 others")]
 )
