@@ -91,6 +91,20 @@ def test_items_without_values_have_no_place(photos):
     assert np.isfinite(np.delete(shown.points, failed, axis=0)).all()
 
 
+def test_positions_are_those_in_the_store_beside_items_without_values(tmp_path):
+    numbers = np.random.default_rng(0)
+    values = [row / row.sum() for row in numbers.random((40, 5)) ** 8]
+    values = [None if place % 3 == 0 else row.astype(np.float32) for place, row in enumerate(values)]
+    columns = {"id": [str(i) for i in range(40)], "values": pyarrow.array(values)}
+    shown = make_projection(ig2.open(write_store(tmp_path / "s", columns, kind="table", units=list("abcde"))))
+    for number, (mean, typical) in enumerate(zip(shown.means, shown.typical, strict=True)):
+        inside = [place for place, row in enumerate(values) if row is not None and shown.clusters[place] == number]
+        np.testing.assert_allclose(mean, np.mean([values[place] for place in inside], axis=0), atol=1e-6)
+        nearest = sorted(inside, key=lambda place, mean=mean: float(((values[place] - mean) ** 2).sum()))
+        assert [place for place in typical if place >= 0] == nearest[: len(typical)]
+    assert set(shown.clusters[::3]) == {-1} and np.isnan(shown.points[::3]).all()
+
+
 def test_it_is_made_once_and_again_when_the_rows_are_others(tmp_path, monkeypatch):
     store = ig2.open(grouped(tmp_path / "s"))
     first = open_projection(store)
