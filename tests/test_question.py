@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from commands import Command
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 import ig2 as library
 from ig2 import modalities
@@ -241,6 +241,33 @@ def test_a_method_has_its_own_baseline_unless_references_are_named() -> None:
     words = make_reader().read("a bad film")
     call = library.Question().pose(make_reader(), library.IntegratedGradients(4), words)
     assert call.contrast is None and call.references["embeddings"].shape == (1, 1, 3, 4)  # no words
+
+
+class Breaks(nn.Linear):
+    """A network that fails on a first feature below −100."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / (x[:, :1] > -100)
+
+
+def test_an_input_that_is_skipped_takes_no_names_from_the_others() -> None:
+    rows = [{"a": float(5 * i - 15), "b": float(i % 3)} for i in range(8)]
+    asked = [rows[0], {"a": -999.0, "b": 0.0}, rows[7], rows[4]]
+    subject = modalities.table.subject(seeded(lambda: Breaks(2, 3), 0).float(), ["a", "b"], ["x", "y", "z"], rows=rows)
+    method = library.IG2(2)
+
+    def explain(samples: list[dict[str, float]], **options: Any) -> library.Attribution:
+        question = library.Question(count=2)
+        return question.pose(subject, method, subject.read(samples))(**options)
+
+    with pytest.warns(library.IG2Warning, match="1 explicand of 4 skipped"):
+        found = explain(asked, skip_bad=True)
+    alone = [explain([row]) for row in (asked[0], *asked[2:])]
+    assert found.names is not None and len(found) == 3
+    for name in ("questions", "references", "reference_classes", "why"):
+        each = [getattr(one.names, name)[0] for one in alone]
+        assert list(getattr(found.names, name)) == each
+        assert name == "why" or len({str(one) for one in each}) > 1
 
 
 def test_a_question_checks_what_it_is_given() -> None:
