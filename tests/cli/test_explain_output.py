@@ -27,7 +27,7 @@ from ig2.cli.answer import print_answer
 from ig2.demo import tables
 from ig2.plots.canvas import AGAINST, FOR
 from ig2.report.content import InputView, MethodView
-from ig2.views import Picture
+from ig2.views import Bars, Curve, Picture
 
 ESCAPE = "\x1b"
 
@@ -268,6 +268,24 @@ def test_a_picture_on_the_terminal_has_its_proportions_and_its_map_in_place(heig
     red, blue = (";".join(f"{round(255 * part)}" for part in to_rgb(colour)) for colour in (FOR, AGAINST))
     for row, left, right in ((top, red, red), (bottom, blue, black)):
         assert [row[place] for place in (0, 31, 32, 63)] == [white, black, left, right]
+
+
+def test_the_strongest_parts_have_their_cells_and_signs():
+    columns, cells = tuple("abcdefg"), tuple("1234567")
+    scores = np.array([0.5, -4.0, 0.25, 3.0, -0.125, -2.0, 1.0])
+
+    def show(view, scores):
+        method = MethodView("IG²", scores, {"output": 1.0}, {})
+        console = Console(file=StringIO(), width=80)
+        print_answer(console, InputView("row", view, "cat", None, "cat", (), (method,)), 10)
+        return [line.split() for line in console.file.getvalue().splitlines()]
+
+    bars = show(Bars(columns, cells), scores)
+    assert bars[0].pop(0) == "strongest"
+    assert bars == [["b", "2", "-4"], ["d", "4", "+3"], ["f", "6", "-2"], ["g", "7", "+1"], ["a", "1", "+0.5"]]
+    curve = show(Curve(("left", "right"), 10, 5.0), np.stack([np.arange(-5.0, 5.0), np.zeros(10)]))
+    assert curve[0][1:] == ["left,", "0–0.2", "s", "-5"] and curve[1] == ["left,", "0.2–0.4", "s", "-4"]
+    assert curve[2] == ["left,", "1.8–2", "s", "+4"]
 
 
 def test_a_long_run_says_how_long_before_it_begins(small, monkeypatch):
