@@ -260,6 +260,14 @@ def test_a_references_map_is_the_mean_of_blocks():
     assert "8 bits, as means over 2 × 2 pixels: within 0.4 %" in text
 
 
+@pytest.mark.parametrize("labels", [("zebra",), ("zebra", "pizza")])
+def test_a_map_stands_in_the_page_once(labels):
+    """Of the only reference it is the method's own."""
+    (shown, _) = data(page_of(reports.photo(labels=labels)))["inputs"][0]["methods"]
+    assert [entry["scores"] is not None for entry in shown["references"]] == [len(labels) > 1] * len(labels)
+    assert shown["scores"] is not None
+
+
 def test_channels_of_a_curve_are_not_averaged():
     pooled = encoding.pool_map(np.arange(600.0).reshape(2, 300), Curve())
     assert pooled.shape == (2, 100) and pooled[1, 0] == pytest.approx(301.0)
