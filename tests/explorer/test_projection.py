@@ -63,6 +63,17 @@ def test_clusters_that_lie_apart_are_found_and_numbered_by_size():
     np.testing.assert_allclose(means, centres[[2, 0, 1]], atol=0.1)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_clusters_have_the_centres_and_numbers_of_their_members(seed):
+    numbers = np.random.default_rng(seed)
+    truth = np.repeat(range(5), [5, 25, 10, 20, 15])
+    points = 20 * numbers.normal(size=(5, 3))[truth] + numbers.normal(size=(75, 3))
+    members, centres = find_clusters(points, 5, seed=seed)
+    sizes = np.bincount(members, minlength=5)
+    assert (np.diff(sizes) <= 0).all()
+    np.testing.assert_allclose(centres, [points[members == number].mean(axis=0) for number in range(5)])
+
+
 def test_points_that_are_all_alike_make_no_trouble():
     members, _ = find_clusters(np.zeros((5, 2)), 3)
     assert set(members) == {0}
