@@ -7,7 +7,7 @@ import inspect
 import json
 import wave
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import ig2 as library
 from ig2 import modalities
 from ig2.cli.methods import TypedMethod
 from ig2.explorer import Collection, WhatIf
-from ig2.question import COUNT
+from ig2.question import COUNT, Inquiry
 from networks import data, refuses, seeded
 from whatifs import encode, make_bright, make_patients, make_photos, make_reader
 
@@ -248,6 +248,28 @@ class Breaks(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) / (x[:, :1] > -100)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Near(modalities.table.TableSubject):
+    """A model of so many samples that each batch has some of its own to choose from."""
+
+    pools: list[Any] = field(default_factory=list)
+
+    def pool_near(self, ranked: Any, count: int) -> Any:
+        return self.pools.pop(0)
+
+
+def test_each_batch_has_the_outputs_of_its_own_pool() -> None:
+    net = nn.Linear(3, 3, bias=False)
+    nn.init.eye_(net.weight)
+    known = modalities.table.subject(net, ["a", "b", "c"], ["x", "y", "z"])
+    settings = {part.name: getattr(known, part.name) for part in fields(known) if part.init}
+    nothing = {"a": 0.0, "b": 0.0, "c": 0.0}
+    y, z = (known.read([{**nothing, letter: 1.0}]) for letter in "bc")
+    inquiry = Inquiry(library.Question(count=1), Near(**settings, pools=[y, z]))
+    chosen = [inquiry.choose(known.read(2 * [{**nothing, "a": size}])) for size in (1.0, 2.0)]
+    assert [each.labels for each in chosen] == [(("y",), ("y",)), (("z",), ("z",))]
 
 
 def test_an_input_that_is_skipped_takes_no_names_from_the_others() -> None:
