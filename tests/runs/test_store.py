@@ -101,7 +101,8 @@ def test_a_row_is_found_by_id_and_by_position(store: Store) -> None:
 def test_each_position_is_that_of_its_row_in_a_store_of_many_parts(
     net: nn.Module, samples: torch.Tensor, method: ig2.Method, tmp_path: Path
 ) -> None:
-    store = ig2.run(samples, net, method, tmp_path / "store", batch=3, part_bytes=1, flush_seconds=0)
+    saving, reading = ig2.Saving(part_bytes=1, flush_seconds=0), ig2.Reading(batch=3)
+    store = ig2.run(samples, net, method, tmp_path / "store", saving=saving, reading=reading)
     assert len(store.files) > 3
     reader, outputs = Reader(store), [row["output"] for row in store]
     for position in range(-20, 20):
