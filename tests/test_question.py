@@ -7,7 +7,7 @@ import inspect
 import json
 import wave
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from commands import Command
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 import ig2 as library
 from ig2 import modalities
 from ig2.cli.methods import TypedMethod
 from ig2.explorer import Collection, WhatIf
-from ig2.question import COUNT
+from ig2.question import COUNT, Inquiry
 from networks import data, refuses, seeded
 from whatifs import encode, make_bright, make_patients, make_photos, make_reader
 
@@ -241,6 +241,55 @@ def test_a_method_has_its_own_baseline_unless_references_are_named() -> None:
     words = make_reader().read("a bad film")
     call = library.Question().pose(make_reader(), library.IntegratedGradients(4), words)
     assert call.contrast is None and call.references["embeddings"].shape == (1, 1, 3, 4)  # no words
+
+
+class Breaks(nn.Linear):
+    """A network that fails on a first feature below −100."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / (x[:, :1] > -100)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Near(modalities.table.TableSubject):
+    """A model of so many samples that each batch has some of its own to choose from."""
+
+    pools: list[Any] = field(default_factory=list)
+
+    def pool_near(self, ranked: Any, count: int) -> Any:
+        return self.pools.pop(0)
+
+
+def test_each_batch_has_the_outputs_of_its_own_pool() -> None:
+    net = nn.Linear(3, 3, bias=False)
+    nn.init.eye_(net.weight)
+    known = modalities.table.subject(net, ["a", "b", "c"], ["x", "y", "z"])
+    settings = {part.name: getattr(known, part.name) for part in fields(known) if part.init}
+    nothing = {"a": 0.0, "b": 0.0, "c": 0.0}
+    y, z = (known.read([{**nothing, letter: 1.0}]) for letter in "bc")
+    inquiry = Inquiry(library.Question(count=1), Near(**settings, pools=[y, z]))
+    chosen = [inquiry.choose(known.read(2 * [{**nothing, "a": size}])) for size in (1.0, 2.0)]
+    assert [each.labels for each in chosen] == [(("y",), ("y",)), (("z",), ("z",))]
+
+
+def test_an_input_that_is_skipped_takes_no_names_from_the_others() -> None:
+    rows = [{"a": float(5 * i - 15), "b": float(i % 3)} for i in range(8)]
+    asked = [rows[0], {"a": -999.0, "b": 0.0}, rows[7], rows[4]]
+    subject = modalities.table.subject(seeded(lambda: Breaks(2, 3), 0).float(), ["a", "b"], ["x", "y", "z"], rows=rows)
+    method = library.IG2(2)
+
+    def explain(samples: list[dict[str, float]], **options: Any) -> library.Attribution:
+        question = library.Question(count=2)
+        return question.pose(subject, method, subject.read(samples))(**options)
+
+    with pytest.warns(library.IG2Warning, match="1 explicand of 4 skipped"):
+        found = explain(asked, skip_bad=True)
+    alone = [explain([row]) for row in (asked[0], *asked[2:])]
+    assert found.names is not None and len(found) == 3
+    for name in ("questions", "references", "reference_classes", "why"):
+        each = [getattr(one.names, name)[0] for one in alone]
+        assert list(getattr(found.names, name)) == each
+        assert name == "why" or len({str(one) for one in each}) > 1
 
 
 def test_a_question_checks_what_it_is_given() -> None:

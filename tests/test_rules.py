@@ -64,3 +64,19 @@ def test_each_rule_has_a_docstring_of_its_own():
     assert len(set(docs)) == len(names) and all(doc.startswith(("φ =", "s =")) for doc in docs)
     assert "Yang 2023" in ig2.rules.direct.__doc__ and "Zhuo 2024" in ig2.rules.left.__doc__
     assert "IDGI" in ig2.rules.direct.__doc__
+
+
+@pytest.mark.parametrize(
+    ("bend", "expected"),
+    # of the product (2, −½) that falls short of the change, meets it, and exceeds it by half
+    [(1.0, (2 / 1.5 * 2.5, -0.5 / 1.5 * 2.5)), (0.0, (2.0, -0.5)), (-0.75, (2 / 1.75 * 0.75, -0.25 / 1.75 * 0.75))],
+)
+def test_tempered_is_left_where_the_change_is_as_large_as_predicted_or_larger(bend: float, expected: tuple[float, float]):
+    x = torch.ones(1, 2, dtype=torch.float64)
+
+    def net(p: Tensor) -> Tensor:
+        """A slope of 2 in the first feature at x, and a change of 2 + bend to zero."""
+        return 2 * p[:, 0] - bend * (p[:, 0] - 1).square() - p[:, 1] / 2
+
+    found = ig2.IntegratedGradients(1, ig2.rules.tempered)(net, x)
+    torch.testing.assert_close(found.values[0], torch.tensor(expected, dtype=torch.float64))

@@ -200,6 +200,38 @@ def test_every_explicand_is_judged_by_itself() -> None:
     assert set(make(CASES["short"] | CASES["finished"] | CASES["signless"]).numbers) <= set(verdict.NUMBERS)
 
 
+@pytest.mark.parametrize(
+    ("topic", "changes", "code"),
+    [
+        ("residual", {"relative_residual": 0.0009, "complete": 1.0}, "complete"),
+        ("residual", {"relative_residual": 0.0011, "complete": 1.0}, "sums"),
+        ("residual", {"relative_residual": 0.0999}, "sums"),
+        ("residual", {"relative_residual": 0.1001}, "off"),
+        ("residual", {"relative_residual": 0.1001, "complete": 1.0}, "unsteady"),
+        ("trust", {"trust": 0.499}, "signless"),
+        ("trust", {"trust": 0.5}, "trusted"),
+        ("arrival", {"arrival": 0.749}, "short"),
+        ("arrival", {"arrival": 0.751}, "arrived"),
+        ("arrival", {"arrival": 0.0051}, "short"),
+        ("arrival", {"arrival": 0.0049}, "no_nearer"),
+        ("arrival", {"arrival": 0.0}, "no_nearer"),
+        ("arrival", {"arrival": -0.001}, "overshot"),
+        # of a few references is enough, unless they stood still where they were to go
+        ("arrival", {"stuck": 0.25, "arrival": 0.5}, "stuck"),
+        ("arrival", {"stuck": 0.25, "arrival": 0.989}, "stuck"),
+        ("arrival", {"stuck": 0.25, "arrival": 0.991}, "arrived"),
+        ("arrival", {"steps_taken": 0.0, "arrival": 0.2}, "unmoved"),
+        ("arrival", {"finished": 0.01, "arrival": 0.9}, "finished"),
+        ("arrival", {"finished": 0.0, "arrival": 0.9}, "arrived"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_each_finding_ends_where_the_next_begins(topic: str, changes: dict[str, float], code: str) -> None:
+    row = {"output": 2.0, "baseline_output": 1.0, "residual": 0.0, "relative_residual": 0.0, "strength": 1.0}
+    walked = {"complete": 0.0, "trust": 0.9, "arrival": 0.9, "stuck": 0.0, "finished": 0.0, "steps_taken": 5.0}
+    assert verdict.mark_row(row | walked | changes)[topic]["code"] == code
+
+
 def test_findings_have_the_worst_number_and_the_rows() -> None:
     outputs = torch.tensor([4.0, 4.0, 4.0, 4.0])
     values = torch.tensor([[3.0], [3.15], [6.0], [9.0]])

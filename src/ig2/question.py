@@ -169,8 +169,7 @@ class Call:
             outputs = scores(self.model, attribution.x).cpu()
         named = self.inquiry.subject.add_names(self.batch, attribution, outputs)
         against = None if named.against is None else named.against.reshape(len(named), -1).tolist()
-        words = self.describe(named.target.tolist(), against, named.question)
-        kept: dict[str, Any] = {"questions": tuple(words)}
+        kept: dict[str, Any] = {}
         if self.contrast is not None:
             left_out = {entry["row"] for entry in skipped or ()}
             rows = [row for row in range(len(self.batch)) if row not in left_out]
@@ -178,6 +177,8 @@ class Call:
             kept["references"] = tuple(chosen.names[row] for row in rows)
             kept["reference_classes"] = tuple(chosen.labels[row] for row in rows)
             kept["why"] = tuple(chosen.why[row] for row in rows)
+        labels = kept.get("reference_classes")
+        kept["questions"] = tuple(self.describe(named.target.tolist(), against, named.question, labels))
         assert named.names is not None
         return named.with_names(replace(named.names, **kept))
 
@@ -186,6 +187,7 @@ class Call:
         target: Sequence[int],
         against: Sequence[Sequence[int]] | None,
         explained: Target | None = None,
+        labels: Sequence[Sequence[str]] | None = None,
     ) -> list[str]:
         """Return the question of each explicand in words.
 
@@ -195,6 +197,7 @@ class Call:
             target: the class explained of each.
             against: the classes it is explained against.
             explained: what is explained instead of a class.
+            labels: the classes of the references of each; by default of those of the whole batch.
         """
         name = name_output if self.inquiry is None else self.inquiry.subject.label
         if explained is not None:
@@ -202,7 +205,7 @@ class Call:
         others = [[name(number) for number in row] for row in against or [()] * len(target)]
         classes: Sequence[Sequence[str]] = [()] * len(target)
         if self.contrast is not None and self.contrast.are_classes:
-            classes = self.contrast.labels
+            classes = self.contrast.labels if labels is None else labels
         return [
             ask_why(name(number), row, () if {*row} & {*of} else of)
             for number, row, of in zip(target, others, classes, strict=True)

@@ -30,7 +30,12 @@ def test_the_files_hold_what_was_found(small, ig2):
     assert entry["prediction"] == entry["explained"] == ("red", "green", "blue")[entry["class"]]
     attribution = Attribution.load(out / entry["methods"]["IG²"]["file"])
     assert attribution.values.shape == (1, 3, 8, 8) and int(attribution.target) == entry["class"]
-    assert float(attribution.residual) == pytest.approx(entry["methods"]["IG²"]["residual"])
+    listed = entry["methods"]["IG²"]
+    assert float(attribution.residual) == pytest.approx(listed["residual"])
+    numbers = {name: float(each) for name, each in attribution.numbers.items()}
+    known = {name: number for name, number in numbers.items() if name in listed}
+    shown = ("output", "baseline_output", "residual", "trust", "arrival", "reference_output")
+    assert sorted(known) == sorted(shown) and {name: listed[name] for name in known} == pytest.approx(known, rel=1e-5)
     assert entry["methods"]["Expected IG"]["output"] == pytest.approx(float(attribution.output))
     assert found["settings"]["IG²"]["parts"]["path"]["steps"] == 2
     (shown,) = page_data(out)["inputs"]

@@ -55,6 +55,15 @@ def test_many_photos_are_shown_by_strata_and_ig2_and_ranked_by_the_trust_of_ig2(
     assert verdicts == ["Strata", "IG²"]
 
 
+def test_how_long_it_takes_is_said_once_and_of_all_inputs(ig2, photos, monkeypatch):
+    """Seven inputs in batches of three, each of which takes nine minutes."""
+    monkeypatch.setattr("ig2.question.Call.estimate", lambda call: 540.0)
+    said = ig2(*COMMAND, "-o", "many")
+    methods = len(summary(Path("many"))["inputs"][0]["methods"])
+    assert said.err.count("about") == 1
+    assert f"about {methods * 540 * 7 / 3 / 60:.0f} min" in said.err
+
+
 @pytest.mark.slow
 def test_many_inputs_have_the_numbers_of_few_and_broken_ones_are_skipped(ig2, photos, monkeypatch):
     with monkeypatch.context() as patch:

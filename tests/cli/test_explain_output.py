@@ -8,18 +8,26 @@ import sys
 import time
 from contextlib import nullcontext, suppress
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from commands import page_data, plain, summary
 from limits import HANGS, wait_for
+from matplotlib.colors import to_rgb
+from rich.console import Console
 from rich.progress import Progress
 from torch import nn
 
 from ig2 import Attribution, modalities
 from ig2.cli import files, output, results
+from ig2.cli.answer import print_answer
 from ig2.demo import tables
+from ig2.plots.canvas import AGAINST, FOR
+from ig2.report.content import InputView, MethodView
+from ig2.views import Bars, Curve, Picture
 
 ESCAPE = "\x1b"
 
@@ -241,6 +249,43 @@ def test_the_answer_is_on_the_terminal(ig2, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     assert "▀" not in ig2("explain", *runs["image"], "--steps", 2).out
     assert "strongest" in plain(ig2("explain", *runs["text"], "--steps", 2).out)
+
+
+@pytest.mark.parametrize(("height", "width", "rows"), [(20, 40, 16), (40, 20, 64), (24, 24, 32)])
+def test_a_picture_on_the_terminal_has_its_proportions_and_its_map_in_place(height, width, rows):
+    pixels, scores = np.zeros((height, width, 3), np.uint8), np.zeros((height, width))
+    pixels[:, : width // 2] = 255
+    scores[: height // 2], scores[height // 2 :, : width // 2] = 1.0, -1.0
+    method = MethodView("IG²", scores, {"output": 1.0}, {})
+    view = InputView("photo", Picture(pixels), "cat", None, "cat", (), (method,))
+    console = Console(file=StringIO(), force_terminal=True, color_system="truecolor", width=80)
+    print_answer(console, view, 10)
+    lines = [line for line in console.file.getvalue().splitlines() if "▀" in line]
+    assert 2 * len(lines) == rows and plain(lines[0]).strip() == "▀" * 32 + " " + "▀" * 32
+    # a letter has the colour of the upper of its two pixels, and a shade next to an edge may be of both sides
+    top, bottom = (re.findall(r"38;2;([\d;]+);48;2", line) for line in (lines[0], lines[-1]))
+    white, black = "255;255;255", "0;0;0"
+    red, blue = (";".join(f"{round(255 * part)}" for part in to_rgb(colour)) for colour in (FOR, AGAINST))
+    for row, left, right in ((top, red, red), (bottom, blue, black)):
+        assert [row[place] for place in (0, 31, 32, 63)] == [white, black, left, right]
+
+
+def test_the_strongest_parts_have_their_cells_and_signs():
+    columns, cells = tuple("abcdefg"), tuple("1234567")
+    scores = np.array([0.5, -4.0, 0.25, 3.0, -0.125, -2.0, 1.0])
+
+    def show(view, scores):
+        method = MethodView("IG²", scores, {"output": 1.0}, {})
+        console = Console(file=StringIO(), width=80)
+        print_answer(console, InputView("row", view, "cat", None, "cat", (), (method,)), 10)
+        return [line.split() for line in console.file.getvalue().splitlines()]
+
+    bars = show(Bars(columns, cells), scores)
+    assert bars[0].pop(0) == "strongest"
+    assert bars == [["b", "2", "-4"], ["d", "4", "+3"], ["f", "6", "-2"], ["g", "7", "+1"], ["a", "1", "+0.5"]]
+    curve = show(Curve(("left", "right"), 10, 5.0), np.stack([np.arange(-5.0, 5.0), np.zeros(10)]))
+    assert curve[0][1:] == ["left,", "0–0.2", "s", "-5"] and curve[1] == ["left,", "0.2–0.4", "s", "-4"]
+    assert curve[2] == ["left,", "1.8–2", "s", "+4"]
 
 
 def test_a_long_run_says_how_long_before_it_begins(small, monkeypatch):

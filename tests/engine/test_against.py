@@ -290,3 +290,14 @@ def test_figures_say_what_is_explained():
     assert "class 1 rather than class 2" in plots.html(found)
     figure = plots.grid({"a": found, "b": ig2.Gradient()(NET, X, 1, against=[0, 2, 2])})
     assert any("class 1 rather than class 3" in axes.get_xlabel() for axes in figure.axes)
+
+
+def test_clusters_of_a_pool_are_each_explicands_own_against_its_class():
+    """Outputs of the pool against one class say nothing of those against another."""
+    net, x, pool = tanh_mlp(), data(4, 6, seed=21, low=-2, high=2), data(40, 6, seed=22, low=-2, high=2)
+    method, against = ig2.LPI(pool, 3, 2, steps=3), [[1], [2], [1], [2]]
+    together = method(net, x, 0, against=against)
+    for row, classes in enumerate(against):
+        alone = method(net, x[row : row + 1], 0, against=[classes])
+        torch.testing.assert_close(together[row].values, alone.values, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(together[row].weights, alone.weights, rtol=1e-9, atol=1e-12)

@@ -12,9 +12,9 @@ import pytest
 import ig2
 from ig2.errors import InputError
 from ig2.explorer import Collection, Query
-from ig2.explorer.catalogue import OTHER
+from ig2.explorer.catalogue import OTHER, Catalogue
 from networks import refuses
-from stores import tiny
+from stores import tiny, write_store
 
 
 def ids(collection, **query):
@@ -126,3 +126,15 @@ def test_a_store_that_grows_is_read_again(tmp_path):
 @pytest.mark.parametrize("count", [0, 5])
 def test_a_collection_has_one_to_four_stores(folder, count):
     refuses(InputError, "stores", lambda: Collection([folder / "photos-ig"] * count))
+
+
+def test_each_store_has_doubts_of_its_own(tmp_path):
+    numbers = {"first": ([0.9, 0.1, 0.9], [0.9, 0.9, 0.9]), "second": ([0.9, 0.9, 0.1], [0.1, 0.9, 0.2])}
+    stores = []
+    for name, (trust, arrival) in numbers.items():
+        columns = {"id": ["a", "b", "c"], "output": [2.0] * 3, "baseline_output": [1.0] * 3, "residual": [0.0] * 3}
+        walked = {"strength": [1.0] * 3, "trust": trust, "arrival": arrival, "steps_taken": [5.0] * 3}
+        stores.append(ig2.open(write_store(tmp_path / name, columns | walked, kind="table", units=["x"])))
+    table = Catalogue(stores).table
+    assert table["findings"].to_pylist() == [None, "signless", None]
+    assert table["findings_2"].to_pylist() == ["short", None, "signless, short"]

@@ -63,6 +63,17 @@ def test_clusters_that_lie_apart_are_found_and_numbered_by_size():
     np.testing.assert_allclose(means, centres[[2, 0, 1]], atol=0.1)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_clusters_have_the_centres_and_numbers_of_their_members(seed):
+    numbers = np.random.default_rng(seed)
+    truth = np.repeat(range(5), [5, 25, 10, 20, 15])
+    points = 20 * numbers.normal(size=(5, 3))[truth] + numbers.normal(size=(75, 3))
+    members, centres = find_clusters(points, 5, seed=seed)
+    sizes = np.bincount(members, minlength=5)
+    assert (np.diff(sizes) <= 0).all()
+    np.testing.assert_allclose(centres, [points[members == number].mean(axis=0) for number in range(5)])
+
+
 def test_points_that_are_all_alike_make_no_trouble():
     members, _ = find_clusters(np.zeros((5, 2)), 3)
     assert set(members) == {0}
@@ -89,6 +100,20 @@ def test_items_without_values_have_no_place(photos):
     failed = photos.locate("light/broken.png")
     assert np.isnan(shown.points[failed]).all() and shown.clusters[failed] == -1
     assert np.isfinite(np.delete(shown.points, failed, axis=0)).all()
+
+
+def test_positions_are_those_in_the_store_beside_items_without_values(tmp_path):
+    numbers = np.random.default_rng(0)
+    values = [row / row.sum() for row in numbers.random((40, 5)) ** 8]
+    values = [None if place % 3 == 0 else row.astype(np.float32) for place, row in enumerate(values)]
+    columns = {"id": [str(i) for i in range(40)], "values": pyarrow.array(values)}
+    shown = make_projection(ig2.open(write_store(tmp_path / "s", columns, kind="table", units=list("abcde"))))
+    for number, (mean, typical) in enumerate(zip(shown.means, shown.typical, strict=True)):
+        inside = [place for place, row in enumerate(values) if row is not None and shown.clusters[place] == number]
+        np.testing.assert_allclose(mean, np.mean([values[place] for place in inside], axis=0), atol=1e-6)
+        nearest = sorted(inside, key=lambda place, mean=mean: float(((values[place] - mean) ** 2).sum()))
+        assert [place for place in typical if place >= 0] == nearest[: len(typical)]
+    assert set(shown.clusters[::3]) == {-1} and np.isnan(shown.points[::3]).all()
 
 
 def test_it_is_made_once_and_again_when_the_rows_are_others(tmp_path, monkeypatch):

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import ig2
-from fuzz.calls import Call
+from fuzz.calls import Call, calls
 from fuzz.networks import Case, build, tensors
 from fuzz.oracles import Outcome, ask, check_call, check_deep
 from fuzz.runner import run
+from ig2.methods.catalogue import ENTRIES, Entry
 
 AT_ONCE = 10
 
@@ -31,6 +32,26 @@ def test_a_seed_is_one_network():
     assert all(torch.equal(a, b) for a, b in zip(tensors(one.x), tensors(other.x), strict=True))
     states = one.module.state_dict(), other.module.state_dict()
     assert all(torch.equal(a, b) for a, b in zip(*(state.values() for state in states), strict=True))
+
+
+def find_called(wanted: set[str]) -> set[str]:
+    """Those of these methods that a network of the long run meets."""
+    called: set[str] = set()
+    for seed in range(1000):
+        if wanted <= called:
+            break
+        called |= {call.name for call in calls(build(seed), 3)}
+    return called & wanted
+
+
+def test_every_method_of_the_catalogue_is_called(monkeypatch: pytest.MonkeyPatch):
+    wanted = {entry.class_name for entry in ENTRIES} | {"PathMethod"}
+    assert find_called(wanted) == wanted
+    # a new one is in without further code
+    monkeypatch.setattr("ig2.methods.gradient.New", type("New", (ig2.Gradient,), {}), raising=False)
+    new = Entry("gradient.New", "new", "New", "a new method", lambda facts: {})
+    monkeypatch.setattr("fuzz.calls.ENTRIES", (*ENTRIES, new))
+    assert find_called({"New"}) == {"New"}
 
 
 @dataclass(frozen=True, eq=False)

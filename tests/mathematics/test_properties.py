@@ -135,6 +135,17 @@ def test_a_feature_the_network_does_not_see_gets_nothing_where_the_explicand_has
     torch.testing.assert_close(found.values, torch.tensor([[-2.0, 0.0]], dtype=torch.float64))
 
 
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_a_feature_the_network_does_not_see_changes_nothing_of_the_others(rule):
+    net = seeded(lambda: nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)), 0)
+    x, references = data(2, 4, seed=1, low=-2, high=2), data(2, 4, seed=2)
+    method = ig2.PathMethod(paths.Straight(4), rule=rule)
+    found = method(lambda p: net(p[:, 1:]), x, 0, references)
+    expected = method(net, x[:, 1:], 0, references[:, 1:])
+    torch.testing.assert_close(found.values[:, 1:], expected.values, rtol=1e-9, atol=1e-12)
+    assert (found.values[:, 0] == 0).all()
+
+
 def test_dummy_can_fail():
     net, x, references = indifferent(4, 1, seed=3), data(2, 4, seed=1), data(2, 4, seed=2)
     # GradCFE explains the representation, which does see it

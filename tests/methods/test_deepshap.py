@@ -550,3 +550,18 @@ def test_a_step_near_rounding_gets_the_slope_of_its_middle(function, slope, sign
 
 def _beside_zero(v):
     return torch.stack([v, 0 * v], dim=1)
+
+
+@pytest.mark.parametrize("method", [ig2.DeepSHAP(), ig2.IntegratedGradients(3, ig2.rules.secant)], ids=["one", "several"])
+def test_contributions_that_cancel_are_off_by_rounding_alone(method: ig2.Method):
+    """What is summed is large, of both signs, and comes to next to nothing."""
+    net = nn.Sequential(nn.Linear(2000, 1, bias=False)).eval()
+    with torch.no_grad():
+        net[0].weight.copy_(1e3 * (1 - 2.0 * (torch.arange(2000) % 2)))
+    x = randn(4, 1000, seed=1).float().repeat_interleave(2, dim=1)
+    x += 1e-6 * randn(4, 2000, seed=2).float()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = method(net, x, references=torch.zeros(1, 2000))
+    off = found.values.double().sum(dim=1) - found.output.double()
+    assert (off.abs() > 0.01 * found.output.abs()).any() and found.settings["complete"]

@@ -145,6 +145,27 @@ def test_neither_the_batch_nor_its_size_matters(method):
     assert not torch.allclose(smooth(NET, X, seed=3).values, together.values)
 
 
+@pytest.mark.parametrize("batch_size", [1, 2, "auto"])
+@pytest.mark.parametrize("kind", ["samples", "weights", "both"])
+def test_references_of_each_explicand_and_their_weights_go_to_its_copies(kind, batch_size):
+    shared, own = data(2, 6, seed=7), data(3, 2, 6, seed=8)
+    weights = torch.tensor([[1.0, 0.0], [0.25, 0.75], [0.5, 0.5]], dtype=torch.float64)
+
+    def take(rows):
+        references = shared if kind == "weights" else own[rows]
+        return references if kind == "samples" else ig2.references.Weighted(references, weights[rows])
+
+    method = SmoothGrad(ig2.ExpectedIG(3), samples=3)
+    together = method(NET, X, 0, take(slice(None)), batch_size=batch_size)
+    for row in range(3):
+        alone = method(NET, X[row : row + 1], 0, take(slice(row, row + 1)))
+        torch.testing.assert_close(together[row].values, alone.values, rtol=1e-10, atol=1e-12)
+        ends = NET(shared if kind == "weights" else own[row])[:, 0]
+        output = ends.mean() if kind == "samples" else weights[row] @ ends
+        for found in (together[row], alone):
+            torch.testing.assert_close(found.baseline_output, output[None], rtol=1e-10, atol=1e-12)
+
+
 def test_copies_fill_the_batch():
     seen = Seen()
     SmoothGrad(seen, samples=5)(NET, X, batch_size=6)

@@ -238,3 +238,11 @@ def test_framing_refuses_what_makes_no_sense() -> None:
     for wrong in ({"size": (0, 5)}, {"size": (5, 5), "cover": (4, 9)}, {"size": (5, 5), "interpolation": "magic"}):
         with pytest.raises(InputError):
             Framing(**wrong)  # type: ignore[arg-type]
+
+
+def test_sixteen_bits_become_eight_without_losing_white():
+    """Each eighth of the range is as large, and white stays white."""
+    deep = np.array([[0, 256, 257, 32767, 32768, 65278, 65279, 65535]], np.uint16)
+    found = np.asarray(read_image(Image.fromarray(deep), grey=True))
+    assert found.tolist() == [[0, 0, 1, 127, 127, 254, 254, 255]]
+    assert found[0].tolist() == [int(value) * 255 // 65535 for value in deep[0]]

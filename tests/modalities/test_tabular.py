@@ -480,3 +480,19 @@ def test_what_the_pool_is_does_not_depend_on_what_is_explained_against() -> None
     pool = mine.read([{"a": -1, "b": -5, "c": -1}, {"a": 2, "b": -1, "c": 4}])  # neither, and x with z
     contrast = ig2.Question(0, 1, references=pool, count=1).contrast(mine, batch)
     assert contrast.names == (("row 1",),) and contrast.labels == (("none",),)
+
+
+def test_a_counterfactual_is_the_mean_of_all_references_by_their_weights() -> None:
+    mine = modalities.table.subject(net_of(2, 3), [Number("age", 40.0, 10.0), "size"])
+    batch = mine.read([{"age": 30.0, "size": 1.0}, {"age": 55.0, "size": -2.0}])
+    others = mine.read([{"age": 70.0, "size": 3.0}, {"age": 20.0, "size": 0.5}]).x
+    weights = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
+    for shares, references in (
+        (torch.full((2, 2), 0.5), others),
+        (weights, ig2.references.Weighted(others, weights)),
+    ):
+        found = ig2.IG2(steps=3)(mine.model, batch.x, references=references)
+        means = torch.einsum("br,brf->bf", shares, found.gradcf)
+        assert mine.describe_counterfactual(found) == tuple(map(mine.cells, means))
+        assert not torch.allclose(found.gradcf[:, 0], found.gradcf[:, 1])
+    assert mine.describe_counterfactual(ig2.Gradient()(mine.model, batch.x)) is None

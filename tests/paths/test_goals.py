@@ -252,3 +252,18 @@ def test_it_is_of_use_in_settings(tmp_path: Any):
     assert "goals" not in path
     found.save(tmp_path / "a.safetensors")
     assert np.allclose(ig2.Attribution.load(tmp_path / "a.safetensors").arrival, found.arrival)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 99])
+def test_rivals_are_the_best_other_classes_and_no_more_than_there_are(count: int):
+    x = data(5, 6, seed=3)
+    found = ig2.FreeIG2(Rivals(count), 4)(NET, x)
+    scores = NET(x).detach()
+    rivals = min(count, scores.shape[1] - 1)
+    assert found.gradcf.shape[:2] == (5, rivals)
+    for row, (ends, explained) in enumerate(zip(found.gradcf, found.target.tolist(), strict=True)):
+        others = [c for c in scores[row].argsort(descending=True).tolist() if c != explained]
+        before = scores[row, others[:rivals]] - scores[row, explained]
+        after = NET(ends).detach()
+        gained = after.gather(1, torch.tensor(others[:rivals])[:, None])[:, 0] - after[:, explained]
+        assert (gained > before).all()

@@ -303,3 +303,19 @@ def test_no_step_of_an_attack_is_spent_on_features_that_cannot_move(path: paths.
     x[:, :4] = 0.1
     found = ig2.PathMethod(path)(ig2.wrap(tanh_mlp(), bounds=(low, high)), x, paths=True)
     assert torch.allclose(lengths(found), torch.tensor(0.5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("norm", [paths.L2(), SparseL1(0), SparseL1(50), SparseL1(95), paths.Sign()], ids=repr)
+def test_a_unit_step_has_length_one_in_its_norm_and_none_without_a_gradient(norm: Norm):
+    gradients = data(5, 2, 10, seed=1)
+    gradients[1, :, 3:] = 0  # fewer than half are left
+    gradients[2] = 0
+    gradients[2, 0, 0] = -1e-3
+    gradients[3] = 0
+    direction, scale = norm.step(gradients)
+    lengths = norm.length(norm.direction(gradients))
+    expected = torch.tensor([1.0, 1, 1, 0, 1], dtype=torch.float64)
+    torch.testing.assert_close(lengths, expected)
+    assert (scale > 0).tolist() == [True, True, True, False, True]
+    assert (direction * gradients >= 0).all()
+    assert (norm.direction(gradients) == 0)[gradients == 0].all()

@@ -39,6 +39,17 @@ def test_a_panel_for_each_channel_with_the_curve_on_its_bands(shape, axis):
     assert drawing.drawn(figure).std() > 0
 
 
+@pytest.mark.parametrize(("window", "ends"), [(4, [0, 4, 8, 10]), (5, [0, 5, 10]), (99, [0, 10])])
+@pytest.mark.parametrize("rate", [None, 5.0])
+def test_the_last_band_ends_with_the_signal(window, ends, rate):
+    values = data(1, 2, 10)
+    for axes, channel in zip(panels(plots.signal(drawing.made(values), window=window, rate=rate)), values[0], strict=True):
+        (mesh,) = [item for item in axes.collections if hasattr(item, "get_coordinates")]
+        np.testing.assert_allclose(mesh.get_coordinates()[0, :, 0], np.array(ends) / (rate or 1))
+        np.testing.assert_allclose(bands(axes), np.add.reduceat(channel.numpy(), ends[:-1]))
+        assert axes.get_xlim() == (0.0, 10 / (rate or 1))
+
+
 @pytest.mark.slow
 def test_the_kind_of_an_attribution_decides_and_not_its_shape():
     net = nn.Sequential(nn.Flatten(), nn.Linear(40, 2)).eval()

@@ -13,6 +13,7 @@ import torch
 
 from drawing import HOSTILE, SENTENCES, Tags, drawn, made, sample, texts
 from ig2 import InputError, plots
+from ig2.plots.texts import shade
 
 
 def test_words_of_a_text_have_the_colour_of_their_score() -> None:
@@ -117,6 +118,18 @@ def test_html_of_words_is_escaped() -> None:
     assert all(set(attributes) <= {"style", "title", "class"} for _, attributes in page.tags)
     for word in (*HOSTILE[:4], "a b", "<b>$title</b>"):
         assert word in page.text
+
+
+@pytest.mark.parametrize(
+    ("options", "shares"),
+    [({}, [1, 0.5, 1, -0.5]), ({"scale": "shared"}, [0.1, 0.05, 1, -0.5]), ({"kind": "magnitude"}, [1, 0.5, 1, 0.5])],
+    ids=lambda value: str(value),
+)
+def test_colours_of_words_in_html_end_where_the_scale_does(options, shares) -> None:
+    result = made(torch.tensor([[1.0, 0.5], [10.0, -5.0]]))
+    page = plots.text_html(result, [["a", "b"], ["c", "d"]], **options)
+    kind = options.get("kind", "signed")
+    assert re.findall(r"background-color:(rgba\(.*?\))", page) == [shade(share, kind) for share in shares]
 
 
 def test_html_of_words_is_readable_on_light_and_dark_pages() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import re
 
 import numpy as np
+import pytest
 import torch
 
 import ig2
 from ig2 import plots
 from ig2.errors import InputError
 from ig2.names import Names
+from ig2.plots.texts import shade
 from networks import refuses
 
 WORDS = ("why", "<b>", "$x$")
@@ -40,6 +43,16 @@ def test_the_same_in_html_with_everything_escaped() -> None:
     page = plots.token_map_html(attribute())
     assert page.count("<tr>") == 3 and 'title="−2"' in page
     assert "<b>" not in page and "&lt;b&gt;" in page
+
+
+@pytest.mark.parametrize("scale", ["shared", "each"])
+def test_colours_of_cells_in_html_end_where_the_scale_does(scale) -> None:
+    result = attribute()
+    scores = np.stack(result.sum_units())
+    largest = np.abs(scores).max(axis=None if scale == "shared" else 1, keepdims=True)
+    expected = [shade(share, "signed") for share in (scores / largest).ravel()]
+    page = plots.token_map_html(result, scale=scale, kind="signed")
+    assert re.findall(r"background-color:(rgba\(.*?\))", page) == expected
 
 
 def test_an_attribution_of_several_targets_shows_itself_as_a_map() -> None:

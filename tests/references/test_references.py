@@ -33,7 +33,7 @@ from ig2.references import (
     interleave,
     round_robin,
 )  # fmt: skip
-from networks import data, multi_label, relu_cnn, tanh_mlp
+from networks import data, multi_label, relu_cnn, seeded, tanh_mlp
 from replicas import blur as slow_blur
 
 
@@ -687,3 +687,18 @@ def test_ig2_takes_a_strategy_and_says_which():
     assert found.settings["references"]["samples"] == "Tensor float64 (24, 6)"
     with pytest.raises(InputError, match="IG2 needs references"):
         ig2.IG2()(NET, X)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_one_position_at_a_time_keeps_the_weights_of_its_references(axis):
+    x, others = data(2, 3, 4, seed=1), data(2, 3, 4, seed=2)
+    net = seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 2)), 0)
+    weights = torch.tensor([[0.9, 0.1], [0.25, 0.75]], dtype=torch.float64)
+
+    def explain(references):
+        method = ig2.PathMethod(ig2.paths.Straight(3), rule=ig2.rules.blended)
+        return method(net, x, 0, ig2.references.OneAtATime(references, axis))
+
+    found = explain(ig2.references.Weighted(others, weights))
+    each = torch.stack([explain(other[None]).values for other in others], dim=1)
+    torch.testing.assert_close(found.values, (weights[:, :, None, None] * each).sum(dim=1), rtol=1e-10, atol=1e-12)

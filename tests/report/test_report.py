@@ -260,6 +260,14 @@ def test_a_references_map_is_the_mean_of_blocks():
     assert "8 bits, as means over 2 × 2 pixels: within 0.4 %" in text
 
 
+@pytest.mark.parametrize("labels", [("zebra",), ("zebra", "pizza")])
+def test_a_map_stands_in_the_page_once(labels):
+    """Of the only reference it is the method's own."""
+    (shown, _) = data(page_of(reports.photo(labels=labels)))["inputs"][0]["methods"]
+    assert [entry["scores"] is not None for entry in shown["references"]] == [len(labels) > 1] * len(labels)
+    assert shown["scores"] is not None
+
+
 def test_channels_of_a_curve_are_not_averaged():
     pooled = encoding.pool_map(np.arange(600.0).reshape(2, 300), Curve())
     assert pooled.shape == (2, 100) and pooled[1, 0] == pytest.approx(301.0)
@@ -432,6 +440,21 @@ def test_every_reference_brings_its_own_trust_arrival_and_residual(built):
             assert [getattr(each, name) for each in method.references] == pytest.approx(values[i].tolist())
         residuals = found.per_reference[i].sum(dim=1) - (found.output[i] - found.baseline_outputs[i])
         assert [each.residual for each in method.references] == pytest.approx(residuals.tolist(), abs=1e-9)
+
+
+def test_curves_and_the_end_of_a_path_are_each_inputs_own(built):
+    """Curves of references without a weight are not drawn."""
+    subject, batch, contrast, _ = built
+    weights = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
+    references = ig2.references.Weighted(contrast.samples, weights)
+    found = ig2.IG2(steps=2)(subject.model, batch.x, references=references, curves=True)
+    for i, view in enumerate(build("t", subject, batch, {"IG²": found}).inputs):
+        (method,) = view.methods
+        for name in ("output_curve", "distance_curve"):
+            expected = getattr(found, name)[i][weights[i] > 0].double()
+            assert getattr(method, name).tolist() == expected.tolist()
+        assert method.gradcf.cells == subject.cells(found.gradcf[i, 0])
+    assert found.gradcf[:, 0].ne(found.gradcf[:, 1]).any(dim=1).all()
 
 
 @pytest.mark.parametrize(

@@ -87,13 +87,22 @@ def test_a_part_of_a_store_has_aggregates_of_its_own(tmp_path: Path) -> None:
 def test_extremes_do_not_depend_on_the_order_of_the_rows(seed: int, tmp_path: Path) -> None:
     """Of equal numbers those with the first ids are kept, and listed by them."""
     numbers = np.random.default_rng(seed)
-    trust = {f"item {i:02d}": float(numbers.integers(0, 3)) for i in range(4 * EXTREMES)}
-    content = [{"id": str(key), "error": None, "target": 0, "trust": trust[key]} for key in numbers.permutation([*trust])]
+    trust, residual = ({f"item {i:02d}": float(numbers.integers(0, 3)) for i in range(4 * EXTREMES)} for _ in range(2))
+    content = [
+        {"id": str(key), "error": None, "target": 0, "trust": trust[key], "relative_residual": residual[key]}
+        for key in numbers.permutation([*trust])
+    ]
     extremes = store_of(content, tmp_path).aggregates.extremes
-    for name, sign in (("least_trusted", 1), ("most_trusted", -1)):
-        ordered = sorted(trust.items(), key=lambda item, sign=sign: (sign * item[1], item[0]))
+    lists = (("least_trusted", trust, 1), ("most_trusted", trust, -1), ("largest_residuals", residual, -1))
+    assert extremes.keys() == {name for name, *_ in lists}
+    for name, values, sign in lists:
+        ordered = sorted(values.items(), key=lambda item, sign=sign: (sign * item[1], item[0]))
         assert extremes[name] == [(value, key) for key, value in ordered[:EXTREMES]]
-    assert "largest_residuals" not in extremes
+
+
+def test_rows_without_a_number_are_in_no_list_of_extremes(tmp_path: Path) -> None:
+    content = [{"id": "a", "error": None, "target": 0, "trust": 0.5}]
+    assert store_of(content, tmp_path).aggregates.extremes.keys() == {"least_trusted", "most_trusted"}
 
 
 def test_words_are_counted_whatever_their_case(tmp_path: Path) -> None:

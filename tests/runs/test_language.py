@@ -87,15 +87,19 @@ def test_models_of_other_kinds(kind: str, tmp_path: Path) -> None:
 
 
 def test_other_prompts_from_a_file(model: modalities.language.LanguageModel, prompts: Path, tmp_path: Path) -> None:
-    (tmp_path / "others.txt").write_text("What is old?\nWhere are you?\nIn France\n")
-    store = ig2.run(
-        prompts,
-        model,
-        question=ig2.Question(references=tmp_path / "others.txt", count=2),
-        saving=ig2.Saving(per_reference=True),
-        out=tmp_path / "store",
-    )
-    assert len(store["prompts.jsonl:2"]["reference_labels"]) == 2  # the first has a pair of its own
+    """Of more than there are to be, evenly spaced ones: a file may be sorted."""
+    others = ["What is old?", "Where are you?", "In France", "Where is France?", "What is France?"]
+    (tmp_path / "others.txt").write_text("\n".join(others))
+    for count, chosen in ((2, [0, 2]), (3, [0, 1, 3]), (9, range(5))):
+        store = ig2.run(
+            prompts,
+            model,
+            question=ig2.Question(references=tmp_path / "others.txt", count=count),
+            saving=ig2.Saving(per_reference=True),
+            out=tmp_path / f"store {count}",
+        )
+        labels = store["prompts.jsonl:2"]["reference_labels"]  # the first has a pair of its own
+        assert [label.replace("[MASK]", "") for label in labels] == [others[number] for number in chosen]
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,19 @@ def test_a_row_is_found_by_id_and_by_position(store: Store) -> None:
     refuses(InputError, "position", lambda: store[True])
 
 
+def test_each_position_is_that_of_its_row_in_a_store_of_many_parts(
+    net: nn.Module, samples: torch.Tensor, method: ig2.Method, tmp_path: Path
+) -> None:
+    saving, reading = ig2.Saving(part_bytes=1, flush_seconds=0), ig2.Reading(batch=3)
+    store = ig2.run(samples, net, method, tmp_path / "store", saving=saving, reading=reading)
+    assert len(store.files) > 3
+    reader, outputs = Reader(store), [row["output"] for row in store]
+    for position in range(-20, 20):
+        row = store[position]
+        assert (row["id"], row["output"]) == (str(position % 20), outputs[position])
+        assert reader[position % 20]["id"] == row["id"]
+
+
 def test_an_id_that_no_row_can_have_is_not_there(store: Store) -> None:
     """It was taken for a damaged part, to be deleted."""
     with pytest.raises(KeyError):

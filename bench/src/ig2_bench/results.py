@@ -30,7 +30,11 @@ from ig2_bench.table import EACH
 STORE = Path("bench/results")
 BOARD = Path("bench/leaderboard")
 DOCS = Path("docs")
-HOW = "How it is made, and how to add a method of your own: [the leaderboard](benchmarks.md#the-leaderboard)."
+HOW = (
+    "How it is made, and how to add a method of your own: [the leaderboard](benchmarks.md#the-leaderboard). On pets, "
+    "imagenet-val, celeba, wafer and mnist the rows of Grad-CAM, LayerCAM and HiResCAM are of maps read before the activation, "
+    "and those of AGI of the logit: as these methods were until they followed their papers."
+)
 OURS = "IG² ("  # how the rows of IG² begin
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,11 +41,14 @@ LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 
 # Networks with as many weights in matrices spend their time in products of them.
 LARGE = 10_000_000
-FULL_FLOAT32 = (
-    "this network is explained in full float32, as PyTorch ships, which is slow on this GPU. With ig2.wrap(net, "
-    "prepare=ig2.Preparation(precision='bfloat16')) an explicand of ViT-B/16 took 2.9 s on an H200 in place of 16.2, and a "
-    "step of BERT-base 34 ms in place of 250; precision='tf32' rounds less, and takes 0.8 to 2.3 times as long as bfloat16. "
-    "To stay in float32 and not be asked again, precision='float32'. A language model takes prepare= in explain"
+# Points of a step that is timed in several precisions, how often, and how many times faster is worth a word.
+TIMED_POINTS = 16
+TIMED = 3
+WORTH_OFFERING = 1.5
+OFFER = (
+    "this network is explained in full float32, as PyTorch ships, which is slow on this GPU: a step of {points} takes {times}. "
+    "For the fastest, ig2.wrap(net, prepare=ig2.Preparation(precision={best!r})); 'tf32' rounds less than 'bfloat16'. To stay "
+    "in float32 and not be asked again, precision='float32'. A language model takes prepare= in explain"
 )
 
 Program = Callable[..., tuple[Tensor, ...]]  # from tensors to tensors, and nothing else that matters
@@ -155,6 +159,47 @@ def is_slow_in_float32(model: Model, device: torch.device) -> bool:
         return False
     weights = [p for m in modules if not isinstance(m, nn.Embedding) for p in m.parameters(recurse=False)]
     return sum(p.numel() for p in weights if p.ndim == 2 and p.dtype == torch.float32) >= LARGE
+
+
+def offer_precision(network: Network, step: Callable[[Network], object], points: str) -> str | None:
+    """What to say of a network in full float32 where a step in another precision is seen to be much faster."""
+    device = network.inputs.data.device
+    wish = Preparation(fold=False, channels_last=False, precision="bfloat16")
+    try:
+        seconds = {"float32": _time(partial(step, network), device)}
+        with round_to_tf32(device, {}):
+            seconds["tf32"] = _time(partial(step, network), device)
+        if (prepared := prepare(network.model, wish, network.inputs)) is not None:
+            half = Network(prepared.model, network.inputs, network.habits)
+            try:
+                seconds["bfloat16"] = _time(partial(step, half), device)
+            finally:
+                half.close()
+    except Exception:  # of memory, or an operation without that precision: nothing is offered that cannot be had
+        return None
+    best = min(seconds, key=lambda precision: seconds[precision])
+    if seconds["float32"] <= WORTH_OFFERING * seconds[best]:
+        return None
+    times = ", ".join(f"{1000 * taken:.3g} ms in {precision}" for precision, taken in seconds.items())
+    return OFFER.format(points=points, times=times, best=best)
+
+
+def _time(run: Callable[[], object], device: torch.device) -> float:
+    """The seconds of a run, the quickest of several after a first that sets things up."""
+    run()
+    seconds = []
+    for _ in range(TIMED):
+        _await(device)
+        start = time.perf_counter()
+        run()
+        _await(device)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def _await(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 @contextmanager

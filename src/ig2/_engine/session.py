@@ -10,18 +10,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Literal
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 
 from ig2._engine.acceleration import (
-    FULL_FLOAT32,
+    TIMED_POINTS,
     FasterCopy,
     Program,
     Recorder,
     StepRequest,
     first_line,
     is_slow_in_float32,
+    offer_precision,
     prepare,
     round_to_tf32,
 )
@@ -36,10 +38,11 @@ from ig2._engine.memory import explain_memory_errors, is_out_of_memory
 from ig2._engine.network import Network
 from ig2._engine.rounding import is_close, tolerance
 from ig2._engine.secants import find_contributions, find_misses, find_multipliers
-from ig2.errors import InputError, ModelError, describe, warn
+from ig2.errors import InputError, ModelError, describe, format_count, warn
 from ig2.evaluation import Distance, Evaluation, OfOutputs
 from ig2.model import Layer, Model, Preparation, find_layer
 
+TIMED_NETWORKS: WeakSet[nn.Module] = WeakSet()  # whose steps were timed in other precisions
 WIDEST = {"mps": torch.float32}  # the types of devices without float64
 
 
@@ -186,6 +189,8 @@ class Session:
             self.bytes_per_point = inspection.bytes_per_point
             if inspection.draws:  # numbers it does not use: what it drew is put back
                 self._undo.callback(RandomState(self.device).restore)
+            if self._wish is not None:
+                self._offer(self._wish)
             self._record()
         except BaseException:
             self._undo.close()
@@ -259,12 +264,29 @@ class Session:
         return inputs.keys, inputs.attributed, fixed, tuple(inputs.held), checked, cast
 
     def _choose_rounding(self, model: Model) -> None:
-        """Round float32 products to TF32 where that was wished for; warn where they are slow and nothing was said."""
-        wished = model.preparation and model.preparation.precision
-        if wished == "tf32":
+        """Round float32 products to TF32 where that was wished for."""
+        if model.preparation and model.preparation.precision == "tf32":
             self._undo.enter_context(round_to_tf32(self.device, self._lasting))
-        elif wished is None and is_slow_in_float32(model, self.device):
-            warn(FULL_FLOAT32)
+
+    def _offer(self, wish: Preparation) -> None:
+        """Warn, once for a network, that another precision is faster, where none was chosen and it is seen to be."""
+        net = self._wrapped.net
+        if wish.precision is not None or net in TIMED_NETWORKS or not is_slow_in_float32(self._plain.model, self.device):
+            return
+        TIMED_NETWORKS.add(net)
+        count = 1 if self.runs_singly else TIMED_POINTS
+        data, first = self.inputs.data, self._plain.first
+        points, rows = data[:1].expand(count, *data.shape[1:]), first.expand(count)
+
+        def step(network: Network) -> None:
+            start = points.detach().clone().requires_grad_()
+            with torch.enable_grad():
+                output = network.scores(start, rows)[:, 0]
+            network.differentiate(output, [start])
+
+        offer = offer_precision(self._plain, step, format_count(count, "point"))
+        if offer is not None:
+            warn(offer)
 
     def _checkpoint(self) -> None:
         """Let blocks of the network run twice, where that was wished for."""

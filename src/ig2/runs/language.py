@@ -158,7 +158,8 @@ def _read_prompts(references: Any, column: str | None, count: int) -> list[Any]:
     """Return evenly spaced prompts of a source."""
     source = find_source(references)
     items = list(source)
-    chosen = [items[len(items) * number // count] for number in range(min(count, len(items)))] if items else []
-    if not chosen:
+    if not items:
         raise InputError(f"the references have no items: {describe(source.describe())}")
+    count = min(count, len(items))
+    chosen = [items[len(items) * number // count] for number in range(count)]
     return [TEXTS.extract(source.load(item.content), column) for item in chosen]
