@@ -43,6 +43,8 @@ CASES: dict[str, dict[str, Any]] = {
     "sums": {},
     "unsteady": {"values": [3.0, 3.0], "complete": True},
     "off": {"values": [3.0, 3.0]},
+    "opposed": {"against": True, "values": [-1.0, 0.0], "baseline_outputs": 5.0},
+    "same_side": {"against": True, "values": [1.0, 1.0], "baseline_outputs": 2.0},
     "signless": {"trust": 0.1},
     "trusted": {"trust": 0.9},
     "unmoved": {"arrival": 0.0, "steps_taken": 0},
@@ -69,6 +71,7 @@ def make(case: dict[str, Any], subject: Subject | None = None, batch: Batch | No
         explicand=values,
         target=torch.zeros(2, dtype=torch.long),
         output=torch.full((2,), 4.0).double(),
+        against=torch.zeros(2, 1, dtype=torch.long) if known.get("against") else None,
         settings={"method": "IG2", "complete": known.get("complete", False)},
         **{name: torch.tensor([[one], [other]]) for name, (one, other) in pairs.items()},
     )
@@ -194,10 +197,24 @@ def test_every_explicand_is_judged_by_itself() -> None:
     for case in CASES.values():
         alone = make(case).numbers
         parts.append({name: alone[name][0].item() if name in alone else None for name in verdict.NUMBERS})
-    together = verdict.mark_rows(verdict.judge_columns({name: [part[name] for part in parts] for name in verdict.NUMBERS}), 20)
+    together = verdict.mark_rows(
+        verdict.judge_columns({name: [part[name] for part in parts] for name in verdict.NUMBERS}), len(parts)
+    )
     assert together == [verdict.mark_row(part) for part in parts]
     assert [marks["residual"]["code"] for marks in together[:11]] == list(CASES)[:11]
     assert set(make(CASES["short"] | CASES["finished"] | CASES["signless"]).numbers) <= set(verdict.NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("far", "code"), [(5.0, "opposed"), (3.0, "same_side"), (0.41, "same_side"), (0.39, None), (-1.0, None)]
+)
+def test_a_contrast_has_the_other_class_at_its_far_end(far: float, code: str | None) -> None:
+    """A margin of 4 at x, and another at its references; of an output without a contrast nothing is said."""
+    for name in ("baseline_outputs", "reference_outputs"):
+        known = {"baseline_outputs": -1.0, name: far, "values": [0.5 * (4 - (far if name[0] == "b" else -1.0))] * 2}
+        marks = verdict.mark_rows(verdict.judge(make(known | {"against": True}))[:], 2)[0]
+        assert marks.get("contrast", {}).get("code") == code
+        assert "contrast" not in verdict.mark_rows(verdict.judge(make(known)), 2)[0]
 
 
 @pytest.mark.parametrize(

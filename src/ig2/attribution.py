@@ -234,6 +234,7 @@ class Attribution(Fields[Structured]):
         known["reference_output"] = None if outputs is None else self._average(outputs)
         known["strength"] = self._sum(lambda values: values.abs().to(wide)).to(wide)
         known["complete"] = torch.full_like(self.output, self.settings.get("complete") is True)
+        known["margin"] = torch.full_like(self.output, self.against is not None)
         known |= {name: self.median(name) for name in MEDIANS}
         return {name: numbers for name, numbers in known.items() if numbers is not None}
 

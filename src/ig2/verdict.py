@@ -36,6 +36,8 @@ LITTLE_ARRIVAL = 0.75
 HARDLY_NEARER = 0.005
 # From here on a path that stands still has arrived.
 ARRIVED = 0.99
+# Above this share of the margin, what is left of it at the references counts.
+SIDE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,8 @@ class Columns:
     steps_taken: Array
     complete: Array
     """1 if values add up by construction."""
+    margin: Array
+    """1 if the output is that of one class less that of others: "A rather than B"."""
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> Columns:
@@ -88,6 +92,12 @@ class Columns:
             found = np.abs(self.residual / (self.output - self.baseline_output))
         found = np.where(self._is_rounding(self.residual), 0.0, found)
         return np.where(np.isnan(self.relative_residual), found, self.relative_residual)
+
+    @cached_property
+    def far(self) -> Array:
+        """The margin at what an explicand is contrasted with: references, or a baseline."""
+        far = np.where(np.isnan(self.reference_output), self.baseline_output, self.reference_output)
+        return np.where(self.margin > 0, far, np.nan)
 
     @cached_property
     def is_unchanged(self) -> Mask:
@@ -330,6 +340,17 @@ CHECKS = (
           "(ig2.rules.gauss)", finer=(STEPS, "--rule blended (for all methods)")),
     Check("empty", "residual", "none", "empty", lambda at: np.full(len(at), False),
           "explains nothing, since it is empty"),
+    # Is the other class at the far end?
+    Check("opposed", "contrast", "poor", "references speak more for it",
+          lambda at: (at.far >= at.output) & ~at.is_unchanged,
+          "has no contrast to explain{share}, since its references speak more for the class "
+          "than x does", otherwise=OTHERS, options=("--against others",)),
+    Check("same_side", "contrast", "poor", "references are of the same class",
+          lambda at: (at.far > 0) & (at.far > SIDE * at.output) & ~at.is_unchanged,
+          "misses {kept:.0%} of the margin{share}, since its references are on the side of the "
+          "class too",
+          lambda at: {"kept": float(np.median(at.far / at.output))}, otherwise=OTHERS,
+          options=("--against others",)),
     # Are its signs to be believed?
     Check("signless", "trust", "poor", "strength only",
           lambda at: (at.trust < LITTLE_TRUST) & ~at.is_zero,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -20,7 +19,7 @@ from ig2.methods.catalogue import Entry
 from ig2.modalities.base import Subject
 from ig2.modalities.models import default_photos
 from ig2.question import COUNT, Question
-from ig2.report import InputView, MethodView, SkippedView
+from ig2.report import InputView, SkippedView
 from ig2.report.content import Index
 from ig2.task import choose_against
 from ig2.views import Picture
@@ -111,17 +110,7 @@ def _print_input(
     print_answer(console, view, width, scale)
     for shown in view.methods:
         if isinstance(view.view, Picture) and shown.is_against:  # which a picture of strength alone does not show
-            print_line(console, shown.name, explain_opposition(view, shown), width)
-
-
-def explain_opposition(view: InputView, shown: MethodView) -> str:
-    """Return that all of a map speaks against the class, why it does, and what explains that class by itself."""
-    words = f"all of it speaks against {view.target}"
-    if not shown.numbers["output"] < shown.numbers.get("baseline_output", -math.inf):
-        return words
-    there = "references" if shown.references else "baseline"
-    words += f", since the explained output is lower at the input than at the {there}"
-    return f"{words}; --against others explains {view.target} by itself" if view.contrasted else words
+            print_line(console, shown.name, f"all of it speaks against {view.target}", width)
 
 
 def first_lines(skipped: Iterable[SkippedView], most: int) -> list[str]:
