@@ -55,6 +55,20 @@ def test_many_photos_are_shown_by_strata_and_ig2_and_ranked_by_the_trust_of_ig2(
     assert verdicts == ["Strata", "IG²"]
 
 
+def test_what_the_page_is_made_of_is_no_column_to_filter_or_sort_by(ig2, photos):
+    """The explorer and its sites had the JSON and the small pictures of every item in their lists of columns."""
+    assert ig2("explain", "photos", "-m", "mine:small", "--steps", 2, "--count", 2).code == 0
+    store = library.open("ig2-out/store")
+    assert not set(pages.JSON_COLUMNS) & set(store.scalars)
+    assert set(pages.JSON_COLUMNS) < set(store.columns)
+
+
+def test_a_folder_with_a_store_in_it_names_that(ig2, photos):
+    assert ig2("explain", "photos/a/0.png", "-m", "mine:small", "--steps", 2).code == 0
+    with pytest.raises(IG2Error, match=re.escape(f"use {Path('ig2-out/store')}")):
+        library.open("ig2-out")
+
+
 def test_how_long_it_takes_is_said_once_and_of_all_inputs(ig2, photos, monkeypatch):
     """Seven inputs in batches of three, each of which takes nine minutes."""
     monkeypatch.setattr("ig2.question.Call.estimate", lambda call: 540.0)

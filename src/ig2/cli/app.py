@@ -141,7 +141,7 @@ def status(options: StatusOptions) -> None:
     print_status(options)
 
 
-PLOT_EXAMPLES = ("ig2 plot patients-ig2", "ig2 plot ig2-out/kernelshap.safetensors --figure dependence --column age")
+PLOT_EXAMPLES = ("ig2 plot patients-ig2", "ig2 plot ig2-out/store --figure dependence --column age")
 
 
 @add_command(app, epilog=format_examples(PLOT_EXAMPLES))
@@ -164,7 +164,9 @@ SERVE_EXAMPLES = (
 
 @add_command(app, epilog=format_examples(SERVE_EXAMPLES))
 def serve(options: ServeOptions) -> None:
-    """Open stores written by [bold]ig2 run[/bold] in the browser: filter, compare, and find what the model looks at.
+    """Open stores in the browser: filter, compare, and find what the model looks at.
+
+    [bold]ig2 run[/bold] writes a store, and [bold]ig2 explain[/bold] one in its folder.
 
     With --what-if or --model, it also explains inputs that you upload, paste or edit.
 

@@ -247,6 +247,11 @@ class RunCommandOptions(AskingOptions):
     metrics: str | None = option(
         None, "Metrics to compute for every item, separated by commas: insertion,deletion.", metavar="METRICS", panel=None
     )
+    method: str | None = option(
+        None,
+        "The method; see [bold]ig2 explain --help[/bold]. Default: ig2, or deepshap for a language model.",
+        complete=METHODS,
+    )
     batch: int | None = option(
         None, "The number of items to explain at once. Default: depends on the kind of data.", bounds=(1, 100_000)
     )
@@ -270,7 +275,11 @@ class RunCommandOptions(AskingOptions):
 class StatusOptions(DebugOptions):
     """The options of `ig2 status`."""
 
-    store: Path = argument("The store: a folder written by [bold]ig2 run[/bold].", "STORE")
+    store: Path = argument(
+        "The store: a folder written by [bold]ig2 run[/bold], or [bold]store[/bold] in one "
+        "written by [bold]ig2 explain[/bold].",
+        "STORE",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

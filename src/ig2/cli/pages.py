@@ -154,7 +154,7 @@ class Pages(Showing):
             self.watch("pictures")
         content, before = part.build(self.seed, self.scale), sum(len(each.batch) for each, _ in self.parts)
         settings = {title: attribution.settings for title, attribution in part.attributions.items()}
-        texts: dict[str, list[str]] = {name: [] for name in JSON_COLUMNS}
+        texts: dict[str, list[bytes]] = {name: [] for name in JSON_COLUMNS}
         for i, view in enumerate(content.inputs):
             picture = self.pictures[view.name]
             details = f"{files.DETAILS}/{Path(picture).stem}.js"
@@ -177,7 +177,7 @@ class Pages(Showing):
                 script = render_details(view, details, self.scale).encode("utf-8", "replace")
                 write_file(self.folder / details, script)
             for name, cell in zip(JSON_COLUMNS, (summary, entry, settings), strict=True):
-                texts[name].append(json.dumps(cell, default=str))
+                texts[name].append(json.dumps(cell, default=str).encode())
         if self.keeps:
             self.parts.append((part, content))
         return dict(texts)

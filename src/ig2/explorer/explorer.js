@@ -9,7 +9,6 @@ const MOST_CHUNKS = 60; // that are kept
 const TALLEST = 15e6; // pixels; browsers lose count beyond
 const MOST_INPUTS = 200; // of a report, or figures
 const PALETTE = ["#3b7fc4", "#e07b39", "#4a9c5d", "#c2478c", "#8d6cc9", "#b0912c", "#3ba5a8", "#a5524a", "#d1a5c0", "#5b6fd6", "#84a83f", "#7d8794"];
-const NAMES = { relative_residual: "residual" };
 const $ = (id) => document.getElementById(id);
 const fields = ["where", "text", "sort", "ranges", "cell", "brush", "cluster", "layout"];
 const empty = { view: "list", item: "", at: "", try: "", colour: "cluster", ...Object.fromEntries(fields.map((name) => [name, ""])) };
@@ -124,7 +123,7 @@ function showFields() {
 function nameColumn(name) {
   const [, own, store] = name.match(/^(.+)_([2-4])$/) ?? [];
   if (store <= stores.stores.length) return `${nameColumn(own)} · ${stores.stores[store - 1].name}`;
-  return (NAMES[name] ?? name).replaceAll("_", " ");
+  return name.replaceAll("_", " ");
 }
 const readRanges = () =>
   state.ranges.split(",").filter(Boolean).map((piece) => piece.split(":")).map(([name, low, high]) => [name, Number(low), Number(high)]);

@@ -91,7 +91,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     path = folder / MANIFEST
     if not path.exists():
-        raise InputError(f"{folder} is no store: it has no {MANIFEST}; ig2 run makes one")
+        inner = folder / "store"  # of a folder of ig2 explain
+        hint = f"use {inner}" if (inner / MANIFEST).exists() else "ig2 run makes one"
+        raise InputError(f"{folder} is no store: it has no {MANIFEST}; {hint}")
     manifest = read_json(path)
     if manifest.get("format") != FORMAT:
         raise InputError(f"{path} has the format {describe(manifest.get('format'))}, expected {FORMAT!r}")

@@ -532,6 +532,8 @@ def _find_type(cell: Any) -> Any:
     pyarrow = arrow()
     if isinstance(cell, np.ndarray):
         return pyarrow.fixed_shape_tensor(pyarrow.from_numpy_dtype(cell.dtype), cell.shape)
+    if isinstance(cell, bytes):
+        return pyarrow.binary()  # which conditions cannot compare
     return pyarrow.string() if isinstance(cell, str) else pyarrow.float64()
 
 
