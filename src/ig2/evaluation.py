@@ -29,11 +29,11 @@ class Evaluation:
     ascent: Tensor | None = None  # gradient of the distance by the points, (n, ...)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Evaluation:
-        """The same, with each tensor changed."""
+        """Return the same, with each tensor changed."""
         return Evaluation(
             change(self.output), *(t if t is None else change(t) for t in (self.gradient, self.distance, self.ascent))
         )
 
     def select(self, which: Tensor) -> Evaluation:
-        """The same for some of n points, where each tensor is (T, n, ...)."""
+        """Return the same for some of n points, where each tensor is (T, n, ...)."""
         return self.map(lambda values: values[:, which])

@@ -38,12 +38,12 @@ class Fixed:
 
 
 def is_fixed(item: object) -> bool:
-    """Whether an input is fixed as a whole."""
+    """Return whether an input is fixed as a whole."""
     return isinstance(item, Fixed) and item.where is None
 
 
 def value_of(item: Any) -> Any:
-    """An input without its mark."""
+    """Return an input without its mark."""
     return item.value if isinstance(item, Fixed) else item
 
 
@@ -87,7 +87,7 @@ class At:
     index: Any = None
 
     def hold(self, activation: Tensor) -> Tensor | Fixed:
-        """An activation (B, ...), fixed but for what the index names.
+        """Return an activation (B, ...), fixed but for what the index names.
 
         Raises:
             InputError: if the index names nothing of it.

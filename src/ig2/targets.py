@@ -25,7 +25,7 @@ QUERIES = ("class_queries_logits", "masks_queries_logits")
 
 
 def _each(axes: int, **default: Any) -> Any:
-    """A setting with this many axes, or one more if each explicand has its own."""
+    """Return a setting with this many axes, or one more if each explicand has its own."""
     return field(metadata={"axes": axes}, **default)
 
 

@@ -58,7 +58,8 @@ class Task:
         return torch.Generator().manual_seed(self.seed)
 
     def scores(self, points: Tensor, of: Tensor) -> Tensor:
-        """The outputs of all classes, (n, classes), at points (n, ...) that go with samples `of` (n,); any number."""
+        """Return the outputs of all classes, (n, classes), at points (n, ...) that go with samples
+        `of` (n,); any number."""
         results: list[Tensor] = []
 
         def work(piece: range) -> None:
@@ -69,7 +70,7 @@ class Task:
         return torch.cat(results).to(points.dtype)
 
     def outputs(self, points: Tensor, of: Tensor) -> Tensor:
-        """The explained output, (n,), at points (n, ...) that go with samples `of` (n,)."""
+        """Return the explained output, (n,), at points (n, ...) that go with samples `of` (n,)."""
         return self.scores(points, of).gather(1, self.target[of][:, None])[:, 0]
 
 
@@ -126,7 +127,8 @@ def open_task(
 
 
 def _score_explicands(session: Session, batch: BatchSize, keep_graph: bool) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-    """The outputs of all classes at the session's explicands; their graph too, if it is wanted and one batch holds them."""
+    """Return the outputs of all classes at the session's explicands; their graph too, if it is
+    wanted and one batch holds them."""
     x = session.inputs.data
     rows = torch.arange(len(x), device=x.device)
     graph: tuple[Tensor, Tensor] | None = None
@@ -147,7 +149,7 @@ def _score_explicands(session: Session, batch: BatchSize, keep_graph: bool) -> t
 
 
 def _choose_classes(target: Any, scores: Tensor) -> Tensor:
-    """The class explained of each sample, (B,): the target, or the class predicted."""
+    """Return the class explained of each sample, (B,): the target, or the class predicted."""
     if target is None:
         return scores.argmax(dim=1)
     chosen = _read_classes(target, scores, "target")
@@ -157,7 +159,7 @@ def _choose_classes(target: Any, scores: Tensor) -> Tensor:
 
 
 def choose_against(against: Any, target: Tensor, scores: Tensor, rows: Tensor, name: str = "against") -> Tensor:
-    """The classes each sample is explained against.
+    """Return the classes each sample is explained against.
 
     Args:
         against: a class, one for each explicand, K of them in a row for each or in a single row for all, or "next".
@@ -196,7 +198,7 @@ def choose_against(against: Any, target: Tensor, scores: Tensor, rows: Tensor, n
 
 
 def _read_classes(value: Any, scores: Tensor, name: str) -> Tensor:
-    """Class indices as the user passed them, in a tensor beside scores (explicands, classes)."""
+    """Return class indices as the user passed them, in a tensor beside scores (explicands, classes)."""
     classes = scores.shape[1]
     try:
         chosen = torch.as_tensor(value, device=scores.device)
@@ -213,7 +215,7 @@ def _read_classes(value: Any, scores: Tensor, name: str) -> Tensor:
 
 
 def scores(model: Model | nn.Module | Callable[..., Any], x: Any, *, batch_size: int | Literal["auto"] = "auto") -> Tensor:
-    """The explained output f of every class at some samples.
+    """Return the explained output f of every class at some samples.
 
     Args:
         model: what `ig2.wrap` returned, or a network, which is then wrapped with the defaults.

@@ -90,7 +90,8 @@ class FasterCopy:
 
 
 def prepare(model: Model, wish: Preparation, inputs: Explicands) -> FasterCopy | None:
-    """A copy of the network as it was wished for; nothing where there is nothing to gain, or it cannot be copied.
+    """Return a copy of the network as it was wished for; nothing where there is nothing to gain, or
+    it cannot be copied.
 
     Args:
         model: whose network is copied.
@@ -144,12 +145,13 @@ def _wants_channels_last(modules: Sequence[nn.Module], wish: Preparation, casts:
 
 
 def _is_depthwise(convolution: nn.Conv2d) -> bool:
-    """Whether every channel is convolved by itself."""
+    """Return whether every channel is convolved by itself."""
     return convolution.groups == convolution.in_channels > 1
 
 
 def is_slow_in_float32(model: Model, device: torch.device) -> bool:
-    """Whether a network of matrices, such as a transformer, runs in full float32 on a GPU that would round faster."""
+    """Return whether a network of matrices, such as a transformer, runs in full float32 on a GPU
+    that would round faster."""
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
         return False
     if torch.get_float32_matmul_precision() != "highest" or torch.is_autocast_enabled("cuda"):
@@ -162,7 +164,8 @@ def is_slow_in_float32(model: Model, device: torch.device) -> bool:
 
 
 def offer_precision(network: Network, step: Callable[[Network], object], points: str) -> str | None:
-    """What to say of a network in full float32 where a step in another precision is seen to be much faster."""
+    """Return what to say of a network in full float32 where a step in another precision is seen to
+    be much faster."""
     device = network.inputs.data.device
     wish = Preparation(fold=False, channels_last=False, precision="bfloat16")
     try:
@@ -185,7 +188,7 @@ def offer_precision(network: Network, step: Callable[[Network], object], points:
 
 
 def _time(run: Callable[[], object], device: torch.device) -> float:
-    """The seconds of a run, the quickest of several after a first that sets things up."""
+    """Return the seconds of a run, the quickest of several after a first that sets things up."""
     run()
     seconds = []
     for _ in range(TIMED):
@@ -253,7 +256,8 @@ def _fold(net: nn.Module, layer: Layer | str | None, pairs: Sequence[tuple[Any, 
 
 
 def _fuse(linear: Any, norm: Any) -> dict[str, Tensor]:
-    """The weight and bias of a linear map with the normalisation behind it, in any number of dimensions."""
+    """Return the weight and bias of a linear map with the normalisation behind it, in any number of
+    dimensions."""
     weight, bias = fuse_conv_bn_weights(
         linear.weight, linear.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
     )
@@ -261,7 +265,8 @@ def _fuse(linear: Any, norm: Any) -> dict[str, Tensor]:
 
 
 def _find_followed(net: nn.Module, run: Callable[[], Tensor]) -> tuple[Tensor, list[tuple[Any, Any]]]:
-    """Each linear map whose output goes into a batch normalisation and nowhere else, both running once in a pass.
+    """Return each linear map whose output goes into a batch normalisation and nowhere else, both
+    running once in a pass.
 
     Returns:
         What the pass gives, and the pairs.
@@ -342,7 +347,8 @@ class Recorder:
         self._recorded.clear()
 
     def replay(self, request: StepRequest, args: list[Tensor]) -> tuple[Tensor, ...] | None:
-        """The step by the smallest recorded batch that these points fill by more than half; None where there is none."""
+        """Return the step by the smallest recorded batch that these points fill by more than half;
+        None where there is none."""
         count = len(args[0])
         sizes = [size for recorded, size in self._recorded if recorded == request and count <= size < 2 * count]
         if not sizes:
@@ -374,7 +380,7 @@ class Recorder:
         self._seen[key] = -(1 << 60)  # do not try again
 
     def _ways(self, count: int) -> dict[str, Callable[[Program, Sequence[Tensor]], Program]]:
-        """How a step of so many points is to be recorded: the first way that works."""
+        """Return how a step of so many points is to be recorded: the first way that works."""
         if self.wish is None or torch.is_autocast_enabled(self.device.type):
             return {}
         ways: dict[str, Callable[[Program, Sequence[Tensor]], Program]] = (
@@ -393,7 +399,8 @@ class Recorder:
         args: list[Tensor],
         values: tuple[Tensor, ...],
     ) -> Program | None:
-        """The step, recorded, if it can be and then returns what the step itself returned."""
+        """Return the step, recorded, if it can be and then returns what the step itself
+        returned."""
         # a recording of CUDA kernels holds memory, and lives as long as the session; compiled code outlives it
         compiled = self.compiled.get(self._compiled_key(key)) if name == "compiled" else None
         try:
@@ -413,7 +420,7 @@ class Recorder:
         return recorded
 
     def _differ(self, step: Program, args: list[Tensor], values: Sequence[Tensor], again: Sequence[Tensor]) -> bool:
-        """Whether the recording returns something else than the step.
+        """Return whether the recording returns something else than the step.
 
         Gradients of a rough network, an Inception on a GPU for example, are off by rounding alone: how
         far, the step itself shows on two points apart from the others.
@@ -438,7 +445,8 @@ class Recorder:
 
 
 def _errors(values: Tensor, truth: Tensor) -> Tensor:
-    """How far values are off: scores (n,) as a share of the largest, gradients (n, ...) each of its length."""
+    """Return how far values are off: scores (n,) as a share of the largest, gradients (n, ...) each
+    of its length."""
     values, truth = values.double(), truth.double()
     if truth.ndim == 1:
         return (values - truth).abs() / truth.abs().amax().clamp(min=1e-6)
@@ -447,7 +455,8 @@ def _errors(values: Tensor, truth: Tensor) -> Tensor:
 
 
 def compile_step(step: Program, example: Sequence[Tensor]) -> Program:
-    """The step as one compiled graph, its gradients included, for tensors of the example's shapes.
+    """Return the step as one compiled graph, its gradients included, for tensors of the example's
+    shapes.
 
     Operations are traced below autograd, so that the forward pass and both backward passes are one piece to the compiler,
     and hooks, autograd and the network's own Python code are gone from it.
@@ -462,7 +471,8 @@ def compile_step(step: Program, example: Sequence[Tensor]) -> Program:
 
 
 def record_step(step: Program, example: Sequence[Tensor]) -> Program:
-    """The step's kernels on the GPU, recorded once and started together, for tensors of the example's shapes."""
+    """Return the step's kernels on the GPU, recorded once and started together, for tensors of the
+    example's shapes."""
     inputs = [tensor.clone() for tensor in example]
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
@@ -484,5 +494,5 @@ def record_step(step: Program, example: Sequence[Tensor]) -> Program:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, shortened to one line."""
+    """Return what an error says, shortened to one line."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:200]

@@ -68,12 +68,12 @@ class Upper(Hooked):
 
 
 def put(result: Any, activation: Tensor) -> Any:
-    """What a layer returned, with an activation in the place of its first tensor."""
+    """Return what a layer returned, with an activation in the place of its first tensor."""
     return activation if first_result(result) is result else type(result)([activation, *result[1:]])
 
 
 def first_result(result: Any) -> Tensor:
-    """The tensor that a layer returned, or the first of several.
+    """Return the tensor that a layer returned, or the first of several.
 
     Raises:
         ModelError: if there is none.
@@ -85,14 +85,14 @@ def first_result(result: Any) -> Tensor:
 
 
 def put_first(args: tuple[Any, ...], kwargs: dict[str, Any], activation: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A layer's arguments, with an activation in the place of the first tensor."""
+    """Return a layer's arguments, with an activation in the place of the first tensor."""
     first = first_tensor(args, kwargs)
     positional = tuple(activation if value is first else value for value in args)
     return positional, {name: activation if value is first else value for name, value in kwargs.items()}
 
 
 def first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """The first tensor of a layer's arguments.
+    """Return the first tensor of a layer's arguments.
 
     Raises:
         ModelError: if there is none.
@@ -104,7 +104,8 @@ def first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
 
 
 def cut(model: Model, layer: str | nn.Module) -> Model:
-    """The model from a layer on: it is called with the layer's activation, by the name `ACTIVATION`, and with its own inputs.
+    """Return the model from a layer on: it is called with the layer's activation, by the name
+    `ACTIVATION`, and with its own inputs.
 
     Raises:
         InputError: if the network has no such layer.
@@ -123,6 +124,7 @@ def cut(model: Model, layer: str | nn.Module) -> Model:
 
 
 def join_inputs(activation: Tensor | Fixed, x: Any) -> dict[int | str, Any]:
-    """What such a model is called with: the activation, and its own inputs, which are fixed."""
+    """Return what such a model is called with: the activation, and its own inputs, which are
+    fixed."""
     parts = x if isinstance(x, Mapping) else dict(enumerate(x if isinstance(x, (tuple, list)) else (x,)))
     return {ACTIVATION: activation, **{key: Fixed(value_of(part)) for key, part in parts.items()}}

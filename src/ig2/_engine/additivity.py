@@ -24,7 +24,8 @@ STEPS, STEPS_AT_ONCE = 64, 8
 def check_additivity(
     task: Task, missing: Tensor, change: Tensor, size: Tensor, find_segments: Callable[[Tensor, Tensor], Tensor]
 ) -> bool:
-    """Whether all sums match the change in the output to rounding; warn where an operation without a secant is why not.
+    """Return whether all sums match the change in the output to rounding; warn where an operation
+    without a secant is why not.
 
     Args:
         task: whose explicands were attributed.
@@ -68,7 +69,8 @@ def check_additivity(
 
 
 def _advise(task: Task, near: Tensor, far: Tensor, row: Tensor) -> str:
-    """What to do instead, as measured between both ends: where the output jumps, gradients miss it too."""
+    """Return what to do instead, as measured between both ends: where the output jumps, gradients
+    miss it too."""
     shares = (torch.arange(STEPS, device=near.device, dtype=near.dtype) + 0.5) / STEPS
     total = torch.zeros_like(near, dtype=torch.float64)
     for some in torch.split(shares, STEPS_AT_ONCE):
@@ -92,7 +94,8 @@ def _advise(task: Task, near: Tensor, far: Tensor, row: Tensor) -> str:
 
 
 def _find_culprits(task: Task, near: Tensor, far: Tensor, row: Tensor, precision: float) -> Counter[str] | None:
-    """The operations that have no secant on a path of T segments, (T, ...) each end; None where rounding is all that is off."""
+    """Return the operations that have no secant on a path of T segments, (T, ...) each end; None
+    where rounding is all that is off."""
     rows, target = task.rows[row], task.target[row]
 
     def miss(near: Tensor, far: Tensor) -> float:

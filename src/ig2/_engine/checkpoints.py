@@ -48,12 +48,13 @@ def checkpoint_blocks(net: nn.Module) -> int:
 
 
 def count_bytes(net: nn.Module) -> int:
-    """How much memory a point takes inside the largest block, beside what is kept between blocks."""
+    """Return how much memory a point takes inside the largest block, beside what is kept between
+    blocks."""
     return max((module.inside or 0 for module in net.modules() if isinstance(module, Checkpointed)), default=0)
 
 
 def _find_blocks(module: nn.Module) -> list[nn.Module]:
-    """The outermost modules of several layers; of a list of such modules, each of them."""
+    """Return the outermost modules of several layers; of a list of such modules, each of them."""
     blocks = list[nn.Module]()
     for child in module.children():
         if isinstance(child, (nn.ModuleList, nn.ModuleDict)) or any(map(_lists_blocks, child.modules())):

@@ -44,7 +44,8 @@ class Choices:
         self._unread: dict[int, Tensor] = {}  # places of maxima that differ, which matter once they are read
 
     def make(self, call: Operation) -> Tensor | None:
-        """The places that a call chooses: those given, or its own; None if it is no choice."""
+        """Return the places that a call chooses: those given, or its own; None if it is no
+        choice."""
         if self._unread and any(self._unread.get(id(arg)) is arg for arg in call.tensors):
             self.differ = True
         if call.name not in CHOICES or (call.name in MAXIMA and not isinstance(call.argument(1, "dim"), int)):
@@ -84,7 +85,7 @@ class Choices:
 
 
 def choose(call: Operation, places: Tensor) -> Any:
-    """What a choice, other than a maximum, returns if it chooses these places."""
+    """Return what a choice, other than a maximum, returns if it chooses these places."""
     if call.name.startswith("arg"):
         return places
     return type(call.value())((call.args[0].gather(_dim(call), places), places))

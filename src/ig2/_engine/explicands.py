@@ -22,7 +22,9 @@ ROUNDING = 1e-3
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Paths and sums live in float32 at least: a step of 0.002 is lost beside a bfloat16 value of 1.
+    """Return the dtype of paths and sums, float32 at least.
+
+    A step of 0.002 is lost beside a bfloat16 value of 1.
 
     Integers of more than 16 bits live in float64, since float32 has all of them up to 2²⁴ only.
     """
@@ -31,7 +33,7 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def check_numeric(tensor: object, name: str, needs_gradient: bool = True) -> Tensor:
-    """A tensor with finite values, floating-point where gradients are needed, or an error that says what to do."""
+    """Return a tensor, checked to have finite values, floating-point where gradients are needed."""
     if not isinstance(tensor, Tensor):
         raise InputError(
             f"{name} must be a torch tensor, got {describe(tensor)}; torch.as_tensor converts arrays, torch.stack lists"
@@ -57,7 +59,7 @@ def check_numeric(tensor: object, name: str, needs_gradient: bool = True) -> Ten
 
 
 def _check_dense(tensor: Tensor, name: str) -> None:
-    """A tensor with values in one block of memory."""
+    """Check that a tensor has its values in one block of memory."""
     if tensor.is_nested:  # some of them have no shape to describe
         raise InputError(f"{name} is a nested tensor: pad it to one size, for example with tensor.to_padded_tensor(0.0)")
     if tensor.layout != torch.strided:
@@ -67,7 +69,8 @@ def _check_dense(tensor: Tensor, name: str) -> None:
 
 
 def _broadcast(where: object, value: Tensor, name: str) -> Tensor:
-    """Booleans over the leading axes of a value, with an axis of one for each of the others."""
+    """Return booleans over the leading axes of a value, with an axis of one for each of the
+    others."""
     if (
         isinstance(where, Tensor)
         and where.dtype == torch.bool
@@ -83,7 +86,7 @@ def _broadcast(where: object, value: Tensor, name: str) -> Tensor:
 
 
 def _map_hint(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    """What to do with a map that all channels of an image share."""
+    """Return what to do with a map that all channels of an image share."""
     if len(wanted) != 4 or shape not in ((wanted[0], 1, *wanted[2:]), (wanted[0], *wanted[2:])):
         return ""
     axis = "" if len(shape) == 4 else "[:, None]"
@@ -167,7 +170,7 @@ class Explicands:
         return self.data.shape[0]
 
     def double(self) -> Explicands:
-        """The same in float64."""
+        """Return the same in float64."""
         return replace(
             self,
             data=self.data.double(),
@@ -179,11 +182,12 @@ class Explicands:
         )
 
     def split(self, points: Tensor) -> list[Tensor]:
-        """Points (n, ...) as the attributed tensors, each in its own shape and dtype."""
+        """Return points (n, ...) as the attributed tensors, each in its own shape and dtype."""
         return [_cast(piece, dtype) for piece, (_, _, dtype) in zip(self._cut(points), self.attributed, strict=True)]
 
     def _cut(self, values: Tensor) -> list[Tensor]:
-        """Values of the engine's shape (..., features) as one tensor for each that is attributed."""
+        """Return values of the engine's shape (..., features) as one tensor for each that is
+        attributed."""
         if len(self.attributed) == 1:
             return [values]
         shapes = [shape for _, shape, _ in self.attributed]
@@ -191,12 +195,14 @@ class Explicands:
         return [piece.reshape(*piece.shape[:-1], *shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
     def map(self, values: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-        """Values of the engine's shape (n, ...), with each attributed tensor changed to another of its shape."""
+        """Return values of the engine's shape (n, ...), with each attributed tensor changed to
+        another of its shape."""
         pieces = [change(piece) for piece in self._cut(values)]
         return pieces[0] if len(pieces) == 1 else torch.cat([p.reshape(*values.shape[:-1], -1) for p in pieces], dim=-1)
 
     def pack(self, values: object, name: str) -> Tensor:
-        """Values in the user's structure, one for each feature of each explicand, in the engine's layout and precision."""
+        """Return values in the user's structure, one for each feature of each explicand, in the
+        engine's layout and precision."""
         if isinstance(values, Tensor) and len(self.attributed) == 1:
             values = {self.attributed[0][0]: values}
         parts = values if isinstance(values, dict) else dict(enumerate(values)) if isinstance(values, (tuple, list)) else {}
@@ -213,7 +219,8 @@ class Explicands:
         return join(pieces)
 
     def arguments(self, tensors: list[Tensor], rows: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The network's call for these tensors; row i goes with the fixed inputs and features of explicand `rows[i]`."""
+        """Return the network's call for these tensors; row i goes with the fixed inputs and
+        features of explicand `rows[i]`."""
         if self.held:
             explicands = self.split(self.data[rows])
             tensors = [
@@ -241,7 +248,7 @@ class Explicands:
         return self._arrange(self.split(self.data))
 
     def unpack(self, values: Tensor) -> Structured:
-        """Values of the engine's shape (n, ...) back in the user's structure."""
+        """Return values of the engine's shape (n, ...) back in the user's structure."""
         return self._arrange(self._cut(values))
 
     def _arrange(self, tensors: list[Tensor]) -> Structured:
@@ -259,7 +266,8 @@ def join(tensors: list[Tensor]) -> Tensor:
 
 
 def _cast(points: Tensor, dtype: torch.dtype) -> Tensor:
-    """Points in the network's dtype. Integers come back exactly, and what lies between two of them is refused."""
+    """Return points in the network's dtype. Integers come back exactly, and what lies between two
+    of them is refused."""
     if dtype.is_floating_point:
         return points.to(dtype)
     whole = points.round().to(dtype)

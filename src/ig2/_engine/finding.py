@@ -22,8 +22,11 @@ NAME_PLACES = (
 
 
 def find_representation(network: Network) -> tuple[Layer | Literal["output"], int]:
-    """The layer a model's representation is read from, and which of its calls in a forward pass: as the user said, or the
-    last linear layer on the way from every attributed input to the output."""
+    """Return the layer a model's representation is read from, and which of its calls it is.
+
+    It is what the user named, or the last linear layer on the way from every attributed input to
+    the output.
+    """
     layer = network.model.representation
     if layer is not None:
         return (find_running(network, layer, "representation") if isinstance(layer, Layer) else layer), 1
@@ -58,13 +61,16 @@ def find_representation(network: Network) -> tuple[Layer | Literal["output"], in
 
 
 def _has_one_row(call: LinearCall) -> bool:
-    """Whether its input has one row for one sample, as the proposals of a detector have not."""
+    """Return whether its input has one row for one sample, as the proposals of a detector have
+    not."""
     return len(call.shape) <= 1 or call.shape[0] == 1
 
 
 def find_activation(network: Network) -> Intermediate:
-    """What the last convolution with places comes to: the last tensor with its places that is made of it on the way from every
-    attributed input to the output, after its norm, its activation and the sum with what went around it.
+    """Return what the last convolution with places comes to.
+
+    It is the last tensor with its places that is made of it on the way from every attributed
+    input to the output, after its norm, its activation and the sum with what went around it.
 
     Grad-CAM, LayerCAM and HiResCAM explain rectified maps: on 40 photos and an EfficientNet, Grad-CAM had a GT-SUM of .738
     before the activation and .814 after it.
@@ -102,8 +108,11 @@ def find_activation(network: Network) -> Intermediate:
 
 
 def find_cuts(network: Network, axes: int) -> list[tuple[tuple[int, ...], Layer]]:
-    """The layers that all of the input passes through and that return places, tensors of so many axes, (n, channels, *places):
-    on each grid of places the last one, from the finest grid to the coarsest."""
+    """Return the layers that all of the input passes through and that return places.
+
+    These return tensors of so many axes, (n, channels, *places). On each grid of places it is the
+    last one, from the finest grid to the coarsest.
+    """
     modules = [(name, module) for name, module in network.modules if name]
     with Readings([module for _, module in modules]) as readings:
         leaves, scores = _forward_first(network)
@@ -124,7 +133,7 @@ def find_cuts(network: Network, axes: int) -> list[tuple[tuple[int, ...], Layer]
 
 
 def _forward_first(network: Network) -> tuple[list[Tensor], Tensor]:
-    """The first explicand, input by input, and its scores with a graph."""
+    """Return the first explicand, input by input, and its scores with a graph."""
     data = network.inputs.data
     leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in network.inputs.split(data[:1])]
     with torch.enable_grad():
@@ -132,7 +141,7 @@ def _forward_first(network: Network) -> tuple[list[Tensor], Tensor]:
 
 
 def find_running(network: Network, layer: Layer, name: str) -> Layer:
-    """The layer, which the user calls `name`, if a forward pass runs it a single time.
+    """Return the layer, which the user calls `name`, if a forward pass runs it a single time.
 
     In place of one that never runs, the only one that has its weights and runs once: of an encoder and a decoder with the same
     embeddings, transformers names a third module.

@@ -164,7 +164,8 @@ class RandomState:
 
 
 def _forward(network: Network, points: Tensor, rows: Tensor) -> tuple[list[Tensor], Any, Tensor, int]:
-    """The points input by input, what the network returns, the scores of it, and how much memory a point takes."""
+    """Return the points input by input, what the network returns, the scores of it, and how much
+    memory a point takes."""
     inputs, model, habits, graph = network.inputs, network.model, network.habits, network.inputs.needs_gradient
 
     def run(watch: Saved | Written) -> tuple[list[Tensor], Any, Tensor]:
@@ -201,7 +202,7 @@ def _join(parts: Sequence[Tensor | None], leaves: Sequence[Tensor], points: Tens
 
 
 def _run_first(network: Network) -> tuple[Pass, int]:
-    """The first explicand alone; whether the attributed inputs reach its scores."""
+    """Return the first explicand alone; whether the attributed inputs reach its scores."""
     data, row = network.inputs.data, network.first
     in_training = [(name, module) for name, module in network.modules if module.training]
     buffers = [(f"{name}.{key}", b, b.clone()) for name, m in in_training for key, b in m.named_buffers(recurse=False)]
@@ -269,14 +270,14 @@ def _failure(network: Network, given: Sequence[Tensor], error: Exception) -> str
 
 
 def _reads_text(modules: Sequence[nn.Module]) -> bool:
-    """Whether this is a network of transformers that takes tokens."""
+    """Return whether this is a network of transformers that takes tokens."""
     return any(isinstance(module, nn.Embedding) for module in modules) and any(
         kind.__module__.startswith("transformers.") for module in modules for kind in type(module).__mro__
     )
 
 
 def _check_logits(network: Network, raw: Any) -> None:
-    """A softmax of what a softmax gave is a flat thing that still looks like probabilities."""
+    """Warn of a softmax of a softmax: it is flat, and still looks like probabilities."""
     if network.model.output not in ("probability", "log-probability") or network.model.target is not None:
         return
     logits = network.model.logits(raw).detach()
@@ -288,7 +289,7 @@ def _check_logits(network: Network, raw: Any) -> None:
 
 
 def _check_repeats(network: Network, alone: Pass, draws: bool) -> bool | None:
-    """The first sample must score the same in a pass of its own; a step beside it, what its gradient says.
+    """Check that the first sample scores the same again, and a step from it as its gradient says.
 
     Returns:
         Whether the gradient is the slope there; None where no step could show it.
@@ -320,7 +321,8 @@ def _check_repeats(network: Network, alone: Pass, draws: bool) -> bool | None:
 
 
 def _choose_step(network: Network, alone: Pass, slope: float) -> float | None:
-    """How long a step from the first explicand must be to change a score of this slope by much more than rounding does.
+    """Return how long a step from the first explicand must be to change a score of this slope by
+    much more than rounding does.
 
     None where the sample itself is rounded to such steps, or they are too long.
     """
@@ -336,7 +338,8 @@ def _choose_step(network: Network, alone: Pass, slope: float) -> float | None:
 
 
 def _run_beside(network: Network, alone: Pass, check_mixing: bool, differentiates: bool) -> Pass | None:
-    """The first sample beside another one, where it must score the same; None where it cannot be run so.
+    """Return the first sample beside another one, where it must score the same; None where it
+    cannot be run so.
 
     Where samples may mix, beside a copy of itself, where batch statistics stay as they are.
     """
@@ -377,7 +380,8 @@ def _run_beside(network: Network, alone: Pass, check_mixing: bool, differentiate
 
 
 def _check_gradients(network: Network, alone: Pass, beside: Pass | None, is_slope: bool | None) -> tuple[str | None, bool]:
-    """Whether the gradient of the first sample is the same beside another one, and the slope of its score.
+    """Return whether the gradient of the first sample is the same beside another one, and the slope
+    of its score.
 
     Where it is not, the network is run from here on in the way that gives the slope.
 
@@ -408,7 +412,8 @@ def _check_gradients(network: Network, alone: Pass, beside: Pass | None, is_slop
 
 
 def _find_slope(network: Network, alone: Pass, direction: Tensor, size: float) -> float | None:
-    """The slope of the score at the first sample in a direction, by differences that `size` tells the scale of.
+    """Return the slope of the score at the first sample in a direction, by differences that `size`
+    tells the scale of.
 
     None where steps forwards and backwards, long and short, do not give the same.
     """
@@ -424,7 +429,7 @@ def _find_slope(network: Network, alone: Pass, direction: Tensor, size: float) -
 
 
 def _rounding(network: Network, run: Callable[[Tensor, Tensor], Tensor], row: Tensor) -> float:
-    """How far the scores of the first sample move when it changes in its last digits.
+    """Return how far the scores of the first sample move when it changes in its last digits.
 
     Where large numbers cancel inside the network, scores in another batch differ by more than their own rounding: logits that
     are differences of numbers around 1e5 by 0.01. Nothing, if the scores move by themselves.

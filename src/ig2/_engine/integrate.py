@@ -99,7 +99,7 @@ def integrate(
 
 
 def count_evaluations(path: Path, rule: Rule | None, segments: int) -> int:
-    """How many points of each path the network is run at, with so many segments."""
+    """Return how many points of each path the network is run at, with so many segments."""
     plan = Needs() if rule is None else rule.needs
     everywhere = isinstance(path, GrownPath) or plan.at_vertices
     each = POINTS_A_PAIR if plan.secants else len(plan.between)
@@ -205,7 +205,7 @@ class _Walk:
             )
 
     def records(self) -> dict[str, Tensor]:
-        """What is known of each pair, (n, ...), by the names of a result."""
+        """Return what is known of each pair, (n, ...), by the names of a result."""
         records = {
             "outputs": self.output,
             "baseline_outputs": self.baseline_output,
@@ -242,7 +242,7 @@ class _Walk:
         return self._span(self.path) if self.plan.secants and not self.plan.ends else self._draw(self.path)
 
     def _grow(self, path: GrownPath) -> Iterator[_Block]:
-        """One segment at a time: the next vertex depends on what was found at this one."""
+        """Yield one segment at a time: the next vertex depends on what was found at this one."""
         gradient = self.plan.at_vertices or path.wants_gradient
         memory: Memory = {}
         point = path.start(self.pairs)
@@ -269,7 +269,7 @@ class _Walk:
         self._end(point, here, path.segments, memory)
 
     def _draw(self, path: KnownPath) -> Iterator[_Block]:
-        """As many segments at a time as fit a batch."""
+        """Yield as many segments at a time as fit a batch."""
         gradient = self.plan.at_vertices
         everywhere = gradient or self.keep.curves
         vertices = self._vertices(path, range(1))
@@ -289,7 +289,8 @@ class _Walk:
         self._end(vertices[-1], here, path.segments)
 
     def _span(self, path: KnownPath) -> Iterator[_Block]:
-        """The same where the rule takes secants alone: they come with the outputs at the vertices."""
+        """Yield the same where the rule takes secants alone: they come with the outputs at the
+        vertices."""
         for numbers in self._blocks(path):
             vertices = self._vertices(path, numbers)
             secants, at_starts, at_ends = self._find_secants(vertices[:-1], vertices[1:])
@@ -299,7 +300,7 @@ class _Walk:
         self._end(vertices[-1], at_ends, path.segments)
 
     def _blocks(self, path: KnownPath) -> Iterator[range]:
-        """The numbers of the vertices of as many segments as fit a batch."""
+        """Yield the numbers of the vertices of as many segments as fit a batch."""
         points = len(self.pairs) * (POINTS_A_PAIR if self.plan.secants else 1)
         size = max(1, self.task.batch.points // points)
         for start in range(0, path.segments, size):
@@ -383,7 +384,8 @@ class _Walk:
         ).map(lambda values: values.reshape(times, -1, *values.shape[1:])[:, :count])
 
     def _find_secants(self, starts: Tensor, ends: Tensor) -> tuple[Tensor, Evaluation, Evaluation]:
-        """The slopes over segments, (T, n, ...), and the outputs at their starts and ends."""
+        """Return the slopes over segments, (T, n, ...), and the outputs at their starts and
+        ends."""
         (near, far), rows, target = (starts, ends), self.pairs.rows, self.pairs.target
         if not self.path.from_explicand:
             near, far = far, near
@@ -426,7 +428,7 @@ class _Walk:
                 self.sums[i].index_add_(0, self.active, term)
 
     def _terms(self, block: _Block, step: Tensor, average: Tensor | None) -> Iterator[Tensor]:
-        """What the rule makes of each segment, every term (T, n, ...)."""
+        """Yield what the rule makes of each segment, every term (T, n, ...)."""
         near, far = block.at_starts, block.at_ends
         if not self.path.from_explicand:
             near, far = far, near
@@ -447,14 +449,15 @@ class _Walk:
             yield term.reshape(*near.output.shape, *term.shape[1:])
 
     def _weighted_ends(self, block: _Block) -> Iterator[tuple[float, Tensor]]:
-        """The gradients at the ends of the segments that have a weight, each (T, n, ...)."""
+        """Yield the gradients at the ends of the segments that have a weight, each (T, n, ...)."""
         for end, at in enumerate((block.at_starts, block.at_ends)):
             if weight := self.plan.weight(end):
                 assert at is not None and at.gradient is not None
                 yield weight, at.gradient
 
     def _average(self, block: _Block) -> Tensor:
-        """The weighted gradient on each segment, (T, n, ...), evaluated inside it at as many nodes as fit a batch."""
+        """Return the weighted gradient on each segment, (T, n, ...), evaluated inside it at as many
+        nodes as fit a batch."""
         average = torch.zeros_like(block.starts)
         group = max(1, self.task.batch.points // (len(average) * len(self.pairs)))
         between = self.plan.between
@@ -475,7 +478,8 @@ def _first(values: Tensor) -> Tensor:
 
 
 def _shift(here: Evaluation, there: Evaluation) -> Evaluation:
-    """What was found at the starts of segments, from the first start and what was found at the ends."""
+    """Return what was found at the starts of segments, from the first start and what was found at
+    the ends."""
     output = torch.cat([here.output, there.output[:-1]])
     if here.gradient is None or there.gradient is None:
         return Evaluation(output)

@@ -29,7 +29,7 @@ class CopyError(Exception):
 
 
 def isolate(model: Model) -> Model:
-    """The model on a copy of its modules.
+    """Return the model on a copy of its modules.
 
     The copy shares the storage of the weights, none of which requires a gradient there: autograd then keeps less. Buffers,
     counters and caches are copied. So a call changes nothing that another thread, training this network for example, can see.
@@ -70,7 +70,7 @@ def isolate(model: Model) -> Model:
 
 
 def _copy(part: Any, copies: dict[int, Any]) -> Any:
-    """A copy of a module, with what was copied before in its place; anything else as it is.
+    """Return a copy of a module, with what was copied before in its place; anything else as it is.
 
     By hand where a module is made as usual: deepcopy takes 40 ms for ResNet-50, most of it for empty dicts of hooks.
     """
@@ -99,14 +99,15 @@ def _is_constant(value: Any) -> bool:
 
 
 def _freeze(parameter: Tensor) -> Tensor:
-    """The parameter under another name, without a gradient; its storage is the same."""
+    """Return the parameter under another name, without a gradient; its storage is the same."""
     if type(parameter) is nn.Parameter:
         return nn.Parameter(parameter.detach(), requires_grad=False)
     return parameter.detach() if parameter.requires_grad else parameter
 
 
 def _find_weights(module: nn.Module, value: Any) -> list[Tensor]:
-    """Tensors of an object that are the module's weights themselves: layers of bitsandbytes hold their 8 bits twice."""
+    """Return tensors of an object that are the module's weights themselves: layers of bitsandbytes
+    hold their 8 bits twice."""
     if isinstance(value, (nn.Module, Tensor)) or not hasattr(value, "__dict__"):
         return []
     tensors = [tensor for tensor in vars(value).values() if isinstance(tensor, Tensor)]
@@ -115,7 +116,8 @@ def _find_weights(module: nn.Module, value: Any) -> list[Tensor]:
 
 
 def _calls_originals(module: nn.Module) -> bool:
-    """Whether the module runs a function that refers to modules, which a copy would go on calling."""
+    """Return whether the module runs a function that refers to modules, which a copy would go on
+    calling."""
     if isinstance(module, Function):
         function = module.function
         while isinstance(function, functools.partial):
@@ -128,7 +130,8 @@ def _calls_originals(module: nn.Module) -> bool:
 
 
 def _refers_to_modules(function: Any) -> bool:
-    """Whether a plain function does. A bound method or a callable object holds its own, which deepcopy copies."""
+    """Return whether a plain function does. A bound method or a callable object holds its own,
+    which deepcopy copies."""
     try:
         return isinstance(function, FunctionType) and bool(modules_used(function))
     except ValueError:  # a variable that has no value yet
@@ -137,7 +140,8 @@ def _refers_to_modules(function: Any) -> bool:
 
 @contextmanager
 def open_model(model: Model, device: torch.device, isolated: Model | None = None) -> Iterator[Model]:
-    """The model, ready to be run, on modules of its own where it can be; however this ends, the user's is left as it was.
+    """Yield the model, ready to be run, on modules of its own where it can be; however this ends,
+    the user's is left as it was.
 
     Args:
         model: of the user.
@@ -238,7 +242,7 @@ def _check_weights(name: str, module: nn.Module) -> None:
 
 
 def _check_mode(name: str, module: nn.Module) -> None:
-    """A network in train mode is fine as long as no layer behaves differently there."""
+    """Check that no layer of a network in train mode behaves differently there."""
     if not module.training:
         return
     random = getattr(module, "p", 0) if is_dropout(module) else 0

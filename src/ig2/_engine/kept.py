@@ -36,7 +36,7 @@ class Kept:
         self.opened: dict[object, Any] = {}
 
     def take(self, key: object) -> Any:
-        """What was put there, or None."""
+        """Return what was put there, or None."""
         return self.opened.pop(key, None)
 
     def put(self, key: object, opened: Any) -> None:
@@ -86,7 +86,7 @@ class Contents:
             return None
 
     def is_same(self) -> bool:
-        """Whether the model has the same modules, and these hold what they held."""
+        """Return whether the model has the same modules, and these hold what they held."""
         try:
             tensors, places = _list_tensors(self.modules)
             if len(tensors) != len(self._tensors) or any(map(_differ, tensors, self._tensors)) or places != self._places:
@@ -107,7 +107,8 @@ class Contents:
                     buffer.copy_(theirs._buffers[name])  # type: ignore[arg-type]
 
     def _is_plain(self, value: Any) -> bool:
-        """Whether it changes only by being exchanged for another object, or is followed elsewhere."""
+        """Return whether it changes only by being exchanged for another object, or is followed
+        elsewhere."""
         if type(value) is tuple:
             return all(map(self._is_plain, value))
         plain = (bool, int, float, complex, str, type(None), type, FunctionType, ref, torch.dtype, torch.device)
@@ -151,6 +152,7 @@ def _differ(one: object, other: object) -> bool:
 
 
 def _list_tensors(modules: Sequence[nn.Module]) -> tuple[list[Tensor], list[Any]]:
-    """Weights and buffers, and where their numbers lie: `weight.data = …` leaves the weight itself."""
+    """Return weights and buffers, and where their numbers lie: `weight.data = …` leaves the weight
+    itself."""
     tensors = [t for m in modules for each in (m._parameters, m._buffers) for t in each.values() if t is not None]
     return tensors, [(t.data_ptr(), t.dtype, t.shape, t.stride()) for t in tensors]

@@ -86,18 +86,20 @@ class LinearCalls(TorchFunctionMode):
 
 
 def is_tracked(tensor: Tensor) -> bool:
-    """Whether a tensor has a node. In a checkpoint with re-entry, views require gradients and have none."""
+    """Return whether a tensor has a node. In a checkpoint with re-entry, views require gradients
+    and have none."""
     return tensor.requires_grad and (tensor.grad_fn is not None or base_of(tensor) is None)
 
 
 def node_of(tensor: Tensor) -> Node:
-    """What made a tensor in autograd's graph; of a leaf, the node where its gradient arrives."""
+    """Return what made a tensor in autograd's graph; of a leaf, the node where its gradient
+    arrives."""
     with torch.enable_grad():  # of a leaf it is found by an operation on it
         return get_gradient_edge(tensor).node
 
 
 def nodes_before(node: Node, without: Node | None = None) -> set[Node]:
-    """The node and all it depends on; by ways that do not go through the node `without`."""
+    """Return the node and all it depends on; by ways that do not go through the node `without`."""
     seen, waiting = {node}, [node]
     while waiting:
         for before, _ in waiting.pop().next_functions:
@@ -165,11 +167,12 @@ class Intermediates(TorchFunctionMode):
 
 
 def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """A hook that leaves alone what other threads do with the same network, explain it for example."""
+    """Return a hook that leaves alone what other threads do with the same network, explain it for
+    example."""
     owner = threading.get_ident()
     return lambda *args: hook(*args) if threading.get_ident() == owner else None
 
 
 def _is_weight(operand: Any) -> bool:
-    """A parameter, or a view of one: a tied head is h @ embedding.weight.T."""
+    """Return whether it is a parameter, or a view of one: a tied head is h @ embedding.weight.T."""
     return isinstance(operand, nn.Parameter) or (isinstance(operand, Tensor) and isinstance(base_of(operand), nn.Parameter))

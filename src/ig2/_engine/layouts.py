@@ -38,7 +38,7 @@ class Layouts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def plain(tensor: Tensor) -> Tensor:
-    """The tensor as it lies, with the strides that PyTorch gives to such a layout."""
+    """Return the tensor as it lies, with the strides that PyTorch gives to such a layout."""
     if tensor.ndim < 4 or tensor.is_contiguous():
         return tensor
     channels_last = tensor.movedim(1, -1)
@@ -48,7 +48,8 @@ def plain(tensor: Tensor) -> Tensor:
 
 
 def may_misread(node: Node) -> bool:
-    """Whether a node of autograd's graph runs the kernel on a tensor with an axis of one entry, or hides what it runs."""
+    """Return whether a node of autograd's graph runs the kernel on a tensor with an axis of one
+    entry, or hides what it runs."""
     if "BatchNorm" not in node.name():
         return isinstance(node, BackwardCFunction)
     shape = shape_of(node)

@@ -51,7 +51,7 @@ def explain_memory_errors() -> Iterator[None]:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether its values are one block of memory."""
+    """Return whether its values are one block of memory."""
     return tensor.layout == torch.strided and not tensor.is_nested
 
 
@@ -84,7 +84,8 @@ class Saved(torch.autograd.graph.saved_tensors_hooks):
 
 
 def _take(kept: tuple[Tensor, int]) -> Tensor:
-    """What a graph kept, as it was: autograd leaves this check to hooks where there are any."""
+    """Return what a graph kept, as it was: autograd leaves this check to hooks where there are
+    any."""
     tensor, version = kept
     if version_of(tensor) != version:
         raise RuntimeError(
@@ -127,7 +128,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def peak_bytes(device: torch.device) -> int | None:
-    """The most memory ever held: of a GPU by this process, else by the process itself."""
+    """Return the most memory ever held: of a GPU by this process, else by the process itself."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:

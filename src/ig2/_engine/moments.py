@@ -27,7 +27,8 @@ class Moments:
         self.squares[row] += weight * before.to(self.squares.dtype) * (value - self.mean[row])
 
     def deviation(self, count: int) -> Tensor:
-        """The standard deviation over references, unbiased: of weights wᵣ that sum to one, Σ wᵣ (φᵣ − φ)² / (1 − Σ wᵣ²)."""
+        """Return the standard deviation over references, unbiased: of weights wᵣ that sum to one, Σ
+        wᵣ (φᵣ − φ)² / (1 − Σ wᵣ²)."""
         if self.weights is None:
             return (self.squares / (count - 1)).sqrt().to(self.mean.dtype)
         free = (1 - self.weights.square().sum(dim=1)).reshape(-1, *[1] * (self.mean.ndim - 1))
@@ -35,7 +36,8 @@ class Moments:
 
 
 def average_references(values: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The mean of values (B, R, ...) over references with weights (B, R), and the standard deviation, if there are several."""
+    """Return the mean of values (B, R, ...) over references with weights (B, R), and the standard
+    deviation, if there are several."""
     if weights is None:
         return values.mean(dim=1), values.std(dim=1) if values.shape[1] > 1 else None
     moments = Moments(values[:, 0], weights)

@@ -89,7 +89,8 @@ class Network:
         return torch.zeros(1, dtype=torch.long, device=self.inputs.data.device)
 
     def forward(self, tensors: Sequence[Tensor], rows: Tensor) -> Any:
-        """What the network returns for the attributed tensors; row i has the fixed inputs of explicand `rows[i]`."""
+        """Return what the network returns for the attributed tensors; row i has the fixed inputs of
+        explicand `rows[i]`."""
         # a network that starts with an in-place operation must not write into its own input
         points = [tensor.clone() if self.habits.writes is not False else tensor for tensor in tensors]
         if not self.channels_last:  # the points may have been laid out for a copy that was given up
@@ -112,7 +113,8 @@ class Network:
         return result
 
     def scores(self, points: Tensor, rows: Tensor) -> Tensor:
-        """The explained outputs of all classes, (n, classes); less those explained against, once they were chosen."""
+        """Return the explained outputs of all classes, (n, classes); less those explained against,
+        once they were chosen."""
         if self.habits.in_pairs and len(rows) == 1:  # what is read of layers has two rows then
             return self.scores(torch.cat([points, points]), rows.expand(2))[:1]
         raw = self.forward(self.inputs.split(points), rows)
@@ -124,7 +126,8 @@ class Network:
         return scores if self.against is None else contrast(scores, self.against[rows])
 
     def _find_logits(self, raw: Any, scores: Tensor) -> Tensor:
-        """The network's output as one tensor; where a target reads what is none, a detector's list of dicts, its scores."""
+        """Return the network's output as one tensor; where a target reads what is none, a
+        detector's list of dicts, its scores."""
         if self.model.target is None:
             return self.model.logits(raw)
         try:
@@ -133,7 +136,7 @@ class Network:
             return scores
 
     def scores_alone(self, points: Tensor, rows: Tensor) -> Tensor:
-        """The same without autograd's graph."""
+        """Return the same without autograd's graph."""
         if not self.habits.differentiates:
             try:
                 with torch.no_grad():
@@ -146,7 +149,8 @@ class Network:
             return self.scores(points.detach().requires_grad_(), rows).detach()
 
     def differentiate(self, output: Tensor, leaves: Sequence[Tensor], retain: bool = False) -> list[Tensor | None]:
-        """The gradient of the sum of `output` by each of the leaves; None for one that does not reach it."""
+        """Return the gradient of the sum of `output` by each of the leaves; None for one that does
+        not reach it."""
         # the cotangent is made whole: an expanded one made a matrix product 5 times slower on a CPU
         ones, kind, habits = torch.ones_like(output), output.device.type, self.habits
         with ExitStack() as around:
@@ -169,7 +173,8 @@ class Network:
         return gradients
 
     def gradient(self, output: Tensor, points: Tensor, retain: bool = False) -> Tensor:
-        """The gradient of the sum of `output` by the points; zero where they do not reach it."""
+        """Return the gradient of the sum of `output` by the points; zero where they do not reach
+        it."""
         (gradient,) = self.differentiate(output, [points], retain)
         return torch.zeros_like(points) if gradient is None else gradient
 
@@ -232,7 +237,7 @@ class Network:
         return f"{self.layer.side} of {self.layer.name!r}" if isinstance(self.layer, Layer) else "output of the network"
 
     def activation(self, rows: int, advice: str) -> Tensor:
-        """What was read in the last forward pass, (rows, ...); an error that gives the advice where that is not possible.
+        """Return what was read in the last forward pass, (rows, ...).
 
         Of a single point that was run beside a copy of itself it has that row too.
         """
@@ -246,7 +251,7 @@ class Network:
         return activation
 
     def representation(self, rows: int) -> Tensor:
-        """What was read in the last forward pass, (rows, features)."""
+        """Return what was read in the last forward pass, (rows, features)."""
         activation = self.activation(rows, "name another one for the representation: ig2.wrap(net, representation=...)")[:rows]
         # of a network on several devices it may be on another one than the points
         features = (activation.flatten(1) if activation.ndim > 1 else activation[:, None]).to(self.inputs.data.device)
@@ -275,7 +280,7 @@ class Network:
 
 
 def contrast(scores: Tensor, against: Tensor) -> Tensor:
-    """Scores (n, classes) less the mean of those of the classes `against` (n, K) [Yin 2022].
+    """Return scores (n, classes) less the mean of those of the classes `against` (n, K) [Yin 2022].
 
     Of every class, so that whoever picks the class explained, or takes its gradient, needs to know nothing of it.
     """

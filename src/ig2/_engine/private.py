@@ -42,57 +42,60 @@ __all__ = [
 
 
 def version_of(tensor: Tensor) -> int:
-    """How many operations wrote into a tensor in place."""
+    """Return how many operations wrote into a tensor in place."""
     return tensor._version
 
 
 def base_of(tensor: Tensor) -> Tensor | None:
-    """What a tensor is a view of."""
+    """Return what a tensor is a view of."""
     return tensor._base
 
 
 def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
-    """A module's own buffers, those that are None as well."""
+    """Return a module's own buffers, those that are None as well."""
     return module._buffers
 
 
 def own_weight(module: nn.Module) -> bool:
-    """Whether a module's weight is a parameter, and not computed from others, as by weight norm."""
+    """Return whether a module's weight is a parameter, and not computed from others, as by weight
+    norm."""
     return "weight" in module._parameters
 
 
 def hooks_of(module: nn.Module) -> list[Any]:
-    """The functions that look at what goes into a module and what comes out."""
+    """Return the functions that look at what goes into a module and what comes out."""
     return [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
 
 
 def is_dropout(module: nn.Module) -> bool:
-    """Whether a module is any kind of dropout."""
+    """Return whether a module is any kind of dropout."""
     return isinstance(module, nn.modules.dropout._DropoutNd)
 
 
 def has_running_statistics(module: nn.Module) -> bool:
-    """Whether a module is a batch or instance normalisation that keeps statistics of what it saw."""
+    """Return whether a module is a batch or instance normalisation that keeps statistics of what it
+    saw."""
     return isinstance(module, nn.modules.batchnorm._NormBase) and bool(module.track_running_stats)
 
 
 def has_batch_statistics(module: nn.Module) -> bool:
-    """Whether a module is a batch normalisation of any kind."""
+    """Return whether a module is a batch normalisation of any kind."""
     return isinstance(module, nn.modules.batchnorm._BatchNorm)
 
 
 def uncompiled_network(module: Any) -> Any:
-    """The network that `torch.compile` wrapped; None where it did not."""
+    """Return the network that `torch.compile` wrapped; None where it did not."""
     return getattr(module, "_orig_mod", None)
 
 
 def uses_compiler() -> bool:
-    """Whether the compiler was imported, which takes a second; before that nothing is compiled."""
+    """Return whether the compiler was imported, which takes a second; before that nothing is
+    compiled."""
     return "torch._dynamo" in sys.modules
 
 
 def trace(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Operations of a function below autograd, as a graph.
+    """Return operations of a function below autograd, as a graph.
 
     Traced with tensors that have no numbers: transformers asks for these, and then builds its masks without looking at any.
     """
@@ -112,14 +115,16 @@ def trace(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def shape_of(node: Any) -> Any:
-    """The shape of the gradient that a node of autograd's graph gets, the first of several; None where it does not show."""
+    """Return the shape of the gradient that a node of autograd's graph gets, the first of several;
+    None where it does not show."""
     metadata = getattr(node, "_input_metadata", None)
     return metadata[0].shape if metadata else None
 
 
 @cache
 def body_of(function: Any) -> Callable[..., Any] | None:
-    """A function that PyTorch wrote in Python, such that a `TorchFunctionMode` sees the calls in it rather than itself.
+    """Return a function that PyTorch wrote in Python, such that a `TorchFunctionMode` sees the
+    calls in it rather than itself.
 
     Each begins by asking whether a mode wants to have the call; this copy of its code is always told that none does. Methods of
     a tensor are left alone, since most call C's method of the same name, which a mode takes for themselves.
@@ -174,7 +179,8 @@ def _show(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
 
 
 def forward_of(cls: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """What an autograd function computes, to be called like it, with a context that keeps nothing."""
+    """Return what an autograd function computes, to be called like it, with a context that keeps
+    nothing."""
     if cls.setup_context is not torch.autograd.Function.setup_context:
         return cls.forward
     return lambda *args, **kwargs: cls.forward(_Context(), *args, **kwargs)

@@ -9,7 +9,8 @@ from ig2._engine.network import Network
 
 
 def tolerance(network: Network) -> float:
-    """How much of the largest score may change when a sample is scored in another batch: rounding, and TF32's."""
+    """Return how much of the largest score may change when a sample is scored in another batch:
+    rounding, and TF32's."""
     types = network.precisions
     if types == {torch.float64}:
         return 1e-6

@@ -43,7 +43,7 @@ GRADIENTS = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
 def find_multipliers(
     network: Network, near: Tensor, far: Tensor, rows: Tensor, target: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Multipliers m (n, ...) with Σ m·(near − far) = f(near) − f(far), and f at both, (n,).
+    """Return multipliers m (n, ...) with Σ m·(near − far) = f(near) − f(far), and f at both, (n,).
 
     The equation holds as far as `find_misses` finds none.
     """
@@ -98,7 +98,8 @@ class Ends:
 def _differentiate(
     network: Network, ends: Ends, points: Tensor, far: Tensor, activations: Sequence[Tensor]
 ) -> list[Tensor | None]:
-    """Multipliers of the points and of activations. What choices did goes to the values that they were made by.
+    """Return multipliers of the points and of activations. What choices did goes to the values that
+    they were made by.
 
     With the multipliers c of the margin, Σ c·(near − far) is how far it moved: jump / moved · c sums to the jump.
     """
@@ -155,7 +156,8 @@ def rescale(network: Network, near: Tensor, far: Tensor, rows: Tensor, target: T
 
 
 def find_misses(network: Network, near: Tensor, far: Tensor, rows: Tensor) -> Counter[str]:
-    """The operations whose slopes do not account for their own change between the ends, and how often they occur.
+    """Return the operations whose slopes do not account for their own change between the ends, and
+    how often they occur.
 
     Each is looked at alone. If there is none, those that cut the gradient off from what changed.
     """
@@ -188,7 +190,7 @@ class _Following(TorchFunctionMode):
         self._left = False  # whether what was taken apart left torch
 
     def run_one(self, call: Operation, rule: Rule | None) -> Any:
-        """What a call returns. Without a rule it is linear, or nothing is known of it."""
+        """Return what a call returns. Without a rule it is linear, or nothing is known of it."""
         raise NotImplementedError
 
     def __torch_function__(
@@ -231,7 +233,8 @@ class _Following(TorchFunctionMode):
 
     @staticmethod
     def _replace(call: Operation, parts: Any) -> Any:
-        """The value that the network has itself, with the gradient of what it was taken apart into."""
+        """Return the value that the network has itself, with the gradient of what it was taken
+        apart into."""
         value = call.value()
         if isinstance(value, tuple):
             return tuple(map(_replace_value, parts, value))
@@ -326,13 +329,14 @@ class _Examining(_Noting):
 
 
 def _list_numbers(result: Any) -> list[Tensor]:
-    """The tensors of real numbers that a call returned."""
+    """Return the tensors of real numbers that a call returned."""
     results = result if isinstance(result, (tuple, list)) else [result]
     return [each for each in results if isinstance(each, Tensor) and each.is_floating_point()]
 
 
 def _replace_value(parts: Tensor, value: Tensor) -> Tensor:
-    """The value that the network has itself, with the gradient of what it was taken apart into."""
+    """Return the value that the network has itself, with the gradient of what it was taken apart
+    into."""
     return replace_slope(parts.to(value.dtype), value)
 
 

@@ -69,7 +69,8 @@ class Opened:
         self.contents_isolated = None if self.contents is None else Contents.of(isolated)
 
     def is_reusable(self) -> bool:
-        """Whether the next call may use it: its modules hold what they held, and no state of a pass."""
+        """Return whether the next call may use it: its modules hold what they held, and no state of
+        a pass."""
         if self.contents is None or self.isolated is None:
             return self.contents is not None
         return self.contents_isolated is not None and self.contents_isolated.is_same()
@@ -87,7 +88,7 @@ class Opened:
 
 
 def _list_parts(model: Model) -> tuple[object, ...]:
-    """What makes a model, since metrics read another output of it; and what is explained."""
+    """Return what makes a model, since metrics read another output of it; and what is explained."""
     parts = (model.net, model.representation, model.output, model.bounds, model.preprocess, model.preparation)
     return *parts, model.target
 
@@ -204,7 +205,8 @@ class Session:
             self._wrapped.kept.put(_identify(self._opened.parts), self._opened)
 
     def _take(self, model: Model) -> Opened:
-        """What an earlier call opened of this model, if it is still that; or something new."""
+        """Return what an earlier call opened of this model, if it is still that; or something
+        new."""
         parts = _list_parts(model)
         if not self._keeps:
             return Opened(parts)
@@ -333,7 +335,8 @@ class Session:
 
     @contextmanager
     def own_weights(self) -> Iterator[list[Tensor]]:
-        """The parameters of the network, each in memory of its own, to be written into; at the end they are what they were.
+        """Yield the parameters of the network, each in memory of its own, to be written into; at
+        the end they are what they were.
 
         The network itself is run from here on, not a faster copy.
 
@@ -364,28 +367,31 @@ class Session:
     # -- running -------------------------------------------------------------------------------------------------------
 
     def lay_out(self, samples: Tensor) -> Tensor:
-        """Samples (n, ...) in the memory layout the network takes: points that are so need no copy at every step."""
+        """Return samples (n, ...) in the memory layout the network takes: points that are so need
+        no copy at every step."""
         last = self.preparation.get("channels_last") and samples.ndim == 4
         return samples.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
     def scores(self, points: Tensor, rows: Tensor) -> Tensor:
-        """The explained outputs of all classes at the points, (n, classes)."""
+        """Return the explained outputs of all classes at the points, (n, classes)."""
         self.forwards += len(points)
         return self._network.scores_alone(points, rows)
 
     def score_explicands(self, points: Tensor, rows: Tensor) -> Tensor:
-        """The same in the network's own precision."""
+        """Return the same in the network's own precision."""
         self.forwards += len(points)
         return (self._plain if "precision" in self.preparation else self._network).scores_alone(points, rows)
 
     def scores_with_graph(self, points: Tensor, rows: Tensor) -> Tensor:
-        """The same with autograd's graph back to the points, for a method that makes its own gradient of it."""
+        """Return the same with autograd's graph back to the points, for a method that makes its own
+        gradient of it."""
         self.forwards += len(points)
         with torch.enable_grad():
             return self._network.scores(points, rows)
 
     def differentiate(self, output: Tensor, points: Tensor, rows: Tensor) -> Tensor:
-        """The gradient of the sum of what `scores_with_graph` returned, or was made of it, by its points."""
+        """Return the gradient of the sum of what `scores_with_graph` returned, or was made of it,
+        by its points."""
         gradient = self._network.gradient(output, points)
         self._watch(rows, gradient)
         return gradient
@@ -404,7 +410,8 @@ class Session:
             self.sums.index_add_(0, rows, total.to(self.sums))
 
     def find_secants(self, near: Tensor, far: Tensor, rows: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Multipliers m with Σ m·(near − far) = f(near) − f(far), (n, ...), and f at the near and at the far points, (n,)."""
+        """Return multipliers m with Σ m·(near − far) = f(near) − f(far), (n, ...), and f at the
+        near and at the far points, (n,)."""
         self.forwards += 2 * len(near)
         multipliers, output, far_output = find_multipliers(self._network, near, far, rows, target)
         self._watch(rows, multipliers)
@@ -413,7 +420,8 @@ class Session:
     def find_contributions(
         self, near: Tensor, far: Tensor, rows: Tensor, target: Tensor, layers: Sequence[Layer]
     ) -> tuple[list[Tensor], Tensor]:
-        """What each layer contributes to f(near) − f(far), element by element, (n, ...), by its secants; and f(far), (n,).
+        """Return what each layer contributes to f(near) − f(far), element by element, (n, ...), by
+        its secants; and f(far), (n,).
 
         In the network itself: a faster copy has other layers.
         """
@@ -426,15 +434,17 @@ class Session:
         return contributions, far_output
 
     def find_misses(self, near: Tensor, far: Tensor, rows: Tensor) -> Counter[str]:
-        """The operations of the network whose secants do not account for their change, and how often they occur."""
+        """Return the operations of the network whose secants do not account for their change, and
+        how often they occur."""
         return find_misses(self._network, near, far, rows)
 
     def representation(self, points: Tensor, rows: Tensor) -> Tensor:
-        """The representation at the points, (n, features)."""
+        """Return the representation at the points, (n, features)."""
         return self.represent(points, rows)[0]
 
     def represent(self, points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The representation at the points, (n, features), and the explained outputs of all classes, (n, classes)."""
+        """Return the representation at the points, (n, features), and the explained outputs of all
+        classes, (n, classes)."""
         self._open_layer()
         self.forwards += len(points)
         scores = self._network.scores_alone(points, rows)
@@ -481,11 +491,12 @@ class Session:
         return Evaluation(output, *others) if gradient else Evaluation(output, None, *others)
 
     def find_activation(self) -> Intermediate:
-        """What the last convolution with places comes to; see `inspection.find_activation`."""
+        """Return what the last convolution with places comes to; see
+        `inspection.find_activation`."""
         return find_activation(self._plain)
 
     def find_places(self, layer: str | nn.Module) -> tuple[Layer, int]:
-        """The layer of this name, in the network that is run; and which of its calls."""
+        """Return the layer of this name, in the network that is run; and which of its calls."""
         named = find_layer(self._wrapped.net, layer, "layer")
         if not isinstance(named, Layer):
             raise InputError("layer='output': the network's output has no places. Name a module of it")
@@ -493,13 +504,15 @@ class Session:
         return find_running(self._plain, replace(named, module=module), "layer"), 1
 
     def find_cuts(self, axes: int) -> list[tuple[tuple[int, ...], Layer]]:
-        """The layers with places that all of the input passes through, by grid; see `inspection.find_cuts`."""
+        """Return the layers with places that all of the input passes through, by grid; see
+        `inspection.find_cuts`."""
         return find_cuts(self._plain, axes)
 
     def differentiate_layer(
         self, layer: Layer | Intermediate, call: int, points: Tensor, rows: Tensor, target: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What a layer makes of the points, (n, ...), the gradient of the output by it, and the output, (n,).
+        """Return what a layer makes of the points, (n, ...), the gradient of the output by it, and
+        the output, (n,).
 
         In the network itself: a faster copy has other layers.
         """
@@ -519,7 +532,7 @@ class Session:
         return activation, gradient, output.detach()
 
     def read_layer(self, layer: Layer, call: int, points: Tensor, rows: Tensor) -> Tensor:
-        """What a layer makes of the points, (n, ...), in the network itself."""
+        """Return what a layer makes of the points, (n, ...), in the network itself."""
         with self._reading(layer, call) as network:
             network.scores_alone(points, rows)
             activation = network.activation(len(rows), "name another layer").detach()[: len(rows)]
@@ -528,7 +541,7 @@ class Session:
 
     @contextmanager
     def _reading(self, layer: Layer | Intermediate, call: int) -> Iterator[Network]:
-        """The network itself, reading this layer and not that of the representation."""
+        """Yield the network itself, reading this layer and not that of the representation."""
         network = copy(self._plain)
         network.read(layer, call)
         try:
@@ -545,7 +558,8 @@ class Session:
         target: Tensor,
         reference: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """The output; its gradient, if requested; the distance, if requested; the gradient of that, if requested."""
+        """Return the output; its gradient, if requested; the distance, if requested; the gradient
+        of that, if requested."""
         points = points.detach().requires_grad_()
         distance = None
         with torch.set_grad_enabled(request.gradient or request.ascent or network.habits.differentiates):

@@ -85,7 +85,7 @@ def check_free(held: object) -> None:
 
 
 def find_space(x: Tensor, axes: Sequence[int] | None = None) -> tuple[int, ...]:
-    """The axes of x (B, ...) that are space, counted from the end.
+    """Return the axes of x (B, ...) that are space, counted from the end.
 
     Args:
         x: the explicands, or values in their shape.
@@ -114,7 +114,8 @@ def find_space(x: Tensor, axes: Sequence[int] | None = None) -> tuple[int, ...]:
 
 
 def spread_places(values: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Values (B, C, *places) spread over a finer grid (B, C, *sizes), each as linear interpolation weighs it; sums are kept."""
+    """Return values (B, C, *places) spread over a finer grid (B, C, *sizes), each as linear
+    interpolation weighs it; sums are kept."""
     for axis, size in enumerate(sizes, start=2):
         places = values.shape[axis]
         identity = torch.eye(places, dtype=values.dtype, device=values.device)[None]

@@ -10,12 +10,12 @@ from ig2.errors import InputError, describe
 
 
 def is_count(value: object) -> bool:
-    """Whether a value is a positive integer of Python's or NumPy's."""
+    """Return whether a value is a positive integer of Python's or NumPy's."""
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a finite real number."""
+    """Return whether a value is a finite real number."""
     return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(float(value))
 
 

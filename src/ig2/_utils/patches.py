@@ -10,7 +10,8 @@ MOST_MARKS = 8  # tokens in front that stand for no patch: a class token, one of
 
 
 def arrange_tokens(tokens: Tensor, sizes: Sequence[int]) -> Tensor | None:
-    """Tokens (n, tokens, channels) as a map (n, channels, rows, columns) of the patches of an image of H × W.
+    """Return tokens (n, tokens, channels) as a map (n, channels, rows, columns) of the patches of
+    an image of H × W.
 
     Patches are square and divide the image; tokens in front of them, such as that of the class, are dropped.
 

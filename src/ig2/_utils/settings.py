@@ -28,13 +28,13 @@ INSIDE = Accepted(lambda value: is_number(value) and 0 < value < 1, "between 0 a
 
 
 def one_of(choices: Any) -> Accepted:
-    """The strings of a `Literal`."""
+    """Return the strings of a `Literal`."""
     *others, last = map(repr, get_args(choices))
     return Accepted(lambda value: value in get_args(choices), f"{', '.join(others)} or {last}")
 
 
 def instance_of(kind: Any, words: str) -> Accepted:
-    """The instances of a class."""
+    """Return the instances of a class."""
     return Accepted(lambda value: isinstance(value, kind), words)
 
 

@@ -37,7 +37,7 @@ class Checkpoint(Protocol):
 
 
 def load_or_train(name: str, train: Callable[[], dict[str, Tensor]], net: nn.Module | None = None) -> dict[str, Tensor]:
-    """Tensors from the cache, or from `train`, which are then put there.
+    """Return tensors from the cache, or from `train`, which are then put there.
 
     Whatever is wrong with the cache (no rights, a full disk, a damaged file, no safetensors), the tensors are made anew; a file
     whose checksum or shapes do not fit is reported in a warning.
@@ -85,7 +85,7 @@ def _read(path: Path, safetensors: Any, net: nn.Module | None) -> dict[str, Tens
 
 
 def _checksum(tensors: dict[str, Tensor], safetensors: Any) -> str:
-    """Of names, shapes and numbers: what the file is without its checksum."""
+    """Return the checksum of names, shapes and numbers, of all of the file but itself."""
     return hashlib.sha256(safetensors.save(tensors)).hexdigest()
 
 
@@ -127,7 +127,7 @@ def minimise(
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> list[float]:
-    """The training loop: a step of the optimizer on every batch of every epoch.
+    """Train: a step of the optimizer on every batch of every epoch.
 
     Args:
         objective: the loss of the samples of these indices, called as `objective(indices, generator)`.

@@ -170,7 +170,7 @@ def _print_lines(progress: Progress, columns: Sequence[ProgressColumn]) -> Itera
 def ignore_progress(
     what: str, done: int = 0, total: int | None = None, left: float | None = None
 ) -> Callable[[int, int | None], None]:
-    """The watch of parts of something whose progress is shown as a whole."""
+    """Return the watch of parts of something whose progress is shown as a whole."""
     return lambda done, total: None
 
 

@@ -122,7 +122,8 @@ def first_lines(skipped: Iterable[SkippedView], most: int) -> list[str]:
 
 
 def _takes_pool(subject: Subject) -> bool:
-    """Whether references come from the photos of the demo, which can be fetched, and the model knows their classes."""
+    """Return whether references come from the photos of the demo, which can be fetched, and the
+    model knows their classes."""
     return subject.samples is default_photos and len(pool.list_classes().intersection(subject.classes or ())) > 1
 
 

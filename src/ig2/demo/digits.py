@@ -45,7 +45,8 @@ def _make() -> dict[str, Tensor]:
 
 
 def load_network() -> tuple[nn.Module, NDArray[np.uint8], list[int]]:
-    """The network, for images (B, 1, 28, 28) from 0 to 1, white on black; and digits it has not seen, with their labels."""
+    """Return the network, for images (B, 1, 28, 28) from 0 to 1, white on black; and digits it has
+    not seen, with their labels."""
     net = build()
     tensors = load_or_train("digits-1", _make, net)
     examples, labels = tensors.pop("examples").numpy(), tensors.pop("labels").tolist()
@@ -54,7 +55,7 @@ def load_network() -> tuple[nn.Module, NDArray[np.uint8], list[int]]:
 
 
 def load() -> ImageSubject:
-    """The classifier of digits, and digits it has not seen to contrast with."""
+    """Return the classifier of digits, and digits it has not seen to contrast with."""
     net, examples, labels = load_network()
     photos = tuple(Sample(pixels, f"a {label}", str(label)) for pixels, label in zip(examples, labels, strict=True))
     return subject(net, SIZE, classes=CLASSES, channels=1, name="Digits CNN", photos=lambda: photos)

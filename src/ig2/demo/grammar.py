@@ -15,7 +15,7 @@ CODES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
 @cache
 def grammar() -> dict[str, list[str]]:
-    """Words by the braces they fit in, and patterns of questions by their kind."""
+    """Return words by the braces they fit in, and patterns of questions by their kind."""
     sections: dict[str, list[str]] = {}
     text = resources.files("ig2.demo").joinpath("questions.txt").read_text(encoding="utf-8")
     for section in re.sub(r"(?m)^#.*$", "", text).split("@")[1:]:

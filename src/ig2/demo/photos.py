@@ -51,7 +51,8 @@ def load() -> ImageSubject:
 
 
 def paths() -> tuple[Path, ...]:
-    """Photos that come inside the wheels of scikit-image and scikit-learn; nothing is downloaded."""
+    """Return photos that come inside the wheels of scikit-image and scikit-learn; nothing is
+    downloaded."""
     files = []
     for package, inside in PHOTOS:
         spec = find_spec(package)
@@ -64,5 +65,6 @@ def paths() -> tuple[Path, ...]:
 
 
 def photos() -> Sequence[Sample]:
-    """Samples to contrast with: a few of the pool if it was fetched, otherwise those of `paths`."""
+    """Return samples to contrast with: a few of the pool if it was fetched, otherwise those of
+    `paths`."""
     return pool.choose() or [Sample(path, path.stem.replace("_", " ")) for path in paths()]

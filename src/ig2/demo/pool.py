@@ -36,23 +36,24 @@ def _files() -> tuple[PublicFile, ...]:
 
 @cache
 def _classes() -> dict[str, str]:
-    """The class of each WordNet number."""
+    """Return the class of each WordNet number."""
     return dict(zip(imagenet.wnids(), imagenet.names(), strict=True))
 
 
 def name_class(file: PublicFile) -> str:
-    """The class that a photo shows; its name begins with the number of that in WordNet."""
+    """Return the class that a photo shows; its name begins with the number of that in WordNet."""
     return _classes()[file.name.partition("_")[0]]
 
 
 @cache
 def list_classes() -> frozenset[str]:
-    """The classes that have a photo."""
+    """Return the classes that have a photo."""
     return frozenset(map(name_class, DATASET.files))
 
 
 def choose(ranked: Iterable[Sequence[str]] = (), count: int = 1) -> list[Sample] | None:
-    """Photos of the first `count` classes in each row that there is one of, and a few of others.
+    """Return photos of the first `count` classes in each row that there is one of, and a few of
+    others.
 
     None if they were not fetched.
     """

@@ -20,7 +20,7 @@ TRAINING = 6000  # questions
 
 
 def split(text: str) -> list[tuple[str, int, int]]:
-    """Words and signs in lower case, and where they stand."""
+    """Return words and signs in lower case, and where they stand."""
     return [(match[0].lower(), match.start(), match.end()) for match in re.finditer(r"\w+(?:'\w+)?|[^\w\s]", text)]
 
 
@@ -41,7 +41,7 @@ class TextCNN(nn.Module):
         self.head = nn.Linear(filters * len(WIDTHS), classes)
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-        """Scores from embeddings (B, L, E) and a mask (B, L), 1 where there is a word."""
+        """Return scores from embeddings (B, L, E) and a mask (B, L), 1 where there is a word."""
         words = embeddings.transpose(1, 2) * mask[:, None].to(embeddings)
         length = mask.sum(dim=1)
         strongest = []
@@ -88,14 +88,14 @@ def _make() -> dict[str, Tensor]:
 
 
 def load_network() -> tuple[nn.Embedding, TextCNN, dict[str, int]]:
-    """The embedding, the rest of the network, and the words by number."""
+    """Return the embedding, the rest of the network, and the words by number."""
     whole = _build()
     whole.load_state_dict(load_or_train("questions-1", _make, whole))
     return whole.embedding, whole.rest, vocabulary()
 
 
 def load() -> TextSubject:
-    """The classifier of questions, and other questions to contrast with."""
+    """Return the classifier of questions, and other questions to contrast with."""
     embedding, network, known = load_network()
 
     def cut(text: str) -> list[tuple[int, int, int]]:

@@ -20,7 +20,7 @@ TABLES = ("breast-cancer", "wine", "iris", "diabetes")
 
 
 def load(model: str = "breast-cancer") -> TableSubject:
-    """A small network trained when first used on one of scikit-learn's tables.
+    """Return a small network trained when first used on one of scikit-learn's tables.
 
     Args:
         model: `"breast-cancer"`, `"wine"` or `"iris"`, which tell classes apart, or `"diabetes"`, which predicts a number.
@@ -69,14 +69,15 @@ def load(model: str = "breast-cancer") -> TableSubject:
 
 
 def example_rows(model: str = "breast-cancer", count: int = 5) -> Any:
-    """Rows of a built-in table that its network has not seen, as a DataFrame."""
+    """Return rows of a built-in table that its network has not seen, as a DataFrame."""
     _check(model)
     frame, _, _, held_out = _table(model)
     return frame[held_out].iloc[:count].reset_index(drop=True)
 
 
 def _table(model: str) -> tuple[Any, NDArray[Any], tuple[str, ...], NDArray[np.bool_]]:
-    """A table of scikit-learn: its columns, its answers, the names of these, and which rows are kept out of training."""
+    """Return a table of scikit-learn: its columns, its answers, the names of these, and which rows
+    are kept out of training."""
     datasets = import_extra("sklearn.datasets", "demo", f"the table {model!r}")
     import_extra("pandas", "table", f"the table {model!r}")
     options: dict[str, Any] = {"scaled": False} if model == "diabetes" else {}

@@ -13,7 +13,7 @@ MOST_CONNECTIONS = 200  # a browser opens six
 
 
 def make_protocol() -> type[asyncio.Protocol]:
-    """The HTTP protocol of uvicorn, with limits to the time of a request and to connections.
+    """Return the HTTP protocol of uvicorn, with limits to the time of a request and to connections.
 
     Above `MOST_CONNECTIONS`, the one that has waited longest for headers is closed: a client that
     means to ask something sends them at once, and is answered however many others send a byte now

@@ -10,7 +10,7 @@ from ig2.methods.base import Method
 
 
 def of_wrapped(name: str) -> Any:
-    """A property that is the wrapped method's."""
+    """Return a property that is the wrapped method's."""
     return property(lambda self: getattr(self.method, name), doc=f"`{name}` of the wrapped method.")
 
 

@@ -106,7 +106,8 @@ class TowardClasses(_Attack):
 
 
 def draw_classes(task: Task, target: Tensor, count: int) -> Tensor:
-    """Classes other than each target (n,), drawn by the call's seed, (n, count); all of them, where there are fewer."""
+    """Return classes other than each target (n,), drawn by the call's seed, (n, count); all of
+    them, where there are fewer."""
     classes = task.explicand_scores.shape[1]
     if classes == 1:
         raise InputError(
@@ -118,7 +119,8 @@ def draw_classes(task: Task, target: Tensor, count: int) -> Tensor:
 
 
 def climb(task: Task, points: Tensor, rows: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-    """The outputs of all classes at the points, (n, classes), and the gradient of one at each, (n, ...); against nothing."""
+    """Return the outputs of all classes at the points, (n, classes), and the gradient of one at
+    each, (n, ...); against nothing."""
     against, task.session.against = task.session.against, None
     try:
         points = points.detach().requires_grad_()

@@ -86,7 +86,7 @@ class Geodesic(Path):
         return PreparedPath(max(map(len, routes)) + 1, draw)
 
     def _costs(self, task: Task, place: int, nodes: Tensor, pairs: Iterable[tuple[int, int]]) -> Edges:
-        """What each edge costs to the explicand with this place in the task."""
+        """Return what each edge costs to the explicand with this place in the task."""
         ends = torch.tensor(list(pairs), device=nodes.device)
         length = (nodes[ends[:, 0]] - nodes[ends[:, 1]]).flatten(1).norm(dim=1)
         places, weights = np.polynomial.legendre.leggauss(self.gradients)
@@ -107,7 +107,8 @@ class Geodesic(Path):
 
 
 def shortest(edges: Edges, start: int, end: int) -> list[int]:
-    """The nodes between start and end on the cheapest way through undirected edges (Dijkstra); none where there is no way."""
+    """Return the nodes between start and end on the cheapest way through undirected edges
+    (Dijkstra); none where there is no way."""
     neighbours: dict[int, list[tuple[int, float]]] = {}
     for (node, other), cost in edges.items():
         neighbours.setdefault(node, []).append((other, cost))
@@ -132,5 +133,5 @@ def shortest(edges: Edges, start: int, end: int) -> list[int]:
 
 
 def _nearest(points: Tensor, pool: Tensor, count: int) -> list[list[int]]:
-    """The numbers of the samples of the pool nearest to each point."""
+    """Return the numbers of the samples of the pool nearest to each point."""
     return distances(points, pool).topk(min(count, len(pool)), largest=False).indices.tolist()

@@ -70,7 +70,7 @@ class Rivals(Goal):
         return weights, torch.full_like(lead, -self.margin)
 
     def _choose(self, task: Task) -> Tensor:
-        """The classes that are to win, (B, classes)."""
+        """Return the classes that are to win, (B, classes)."""
         if task.against is not None:
             return task.against
         scores = task.explicand_scores[task.rows]
@@ -111,7 +111,7 @@ class Change(Goal):
 
     @staticmethod
     def _oppose(task: Task) -> Tensor:
-        """The change to the other side of the value above which a label applies, (B,)."""
+        """Return the change to the other side of the value above which a label applies, (B,)."""
         model = task.session.model
         if model.target is not None or not isinstance(model.output, str):
             raise InputError(
@@ -182,7 +182,7 @@ class ToGoal(GrownPath):
         return _Aimed(*settings, goals=goals[:, each].flatten(0, 1))
 
     def _choose(self, task: Task) -> Goal:
-        """The goal, by default the one that suits the network."""
+        """Return the goal, by default the one that suits the network."""
         if self.goal is not None:
             return self.goal
         exclusive = task.explicand_scores.shape[1] > 1 and task.session.model.output != "sigmoid"

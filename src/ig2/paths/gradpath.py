@@ -246,7 +246,7 @@ class GradPath(GrownPath):
         return take_step(pairs, point, direction, length * scale, memory)
 
     def _first_length(self, pairs: Pairs) -> Tensor:
-        """The length of the first step of each pair, (n,)."""
+        """Return the length of the first step of each pair, (n,)."""
         if self.step_size is not None:
             return pairs.explicand.new_full((len(pairs),), self.step_size)
         return self.norm.length(pairs.explicand - pairs.reference) / self.steps
@@ -271,7 +271,8 @@ def take_step(
 
 
 def where_free(ascent: Tensor, bounds: Bounds | None) -> Tensor:
-    """The gradient without features that cannot move: of a step of one length, most would be spent on them."""
+    """Return the gradient without features that cannot move: of a step of one length, most would be
+    spent on them."""
     if bounds is None or not all(isinstance(bound, Tensor) for bound in bounds):
         return ascent
     low, high = (torch.as_tensor(bound, device=ascent.device) for bound in bounds)

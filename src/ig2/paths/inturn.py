@@ -51,7 +51,7 @@ class InTurn(Path):
         return self.steps * (int(self._number(task).max()) + 1)
 
     def _number(self, task: Task) -> Tensor:
-        """The group of each feature, (B, features)."""
+        """Return the group of each feature, (B, features)."""
         return count_groups(number_groups(self.groups, task))
 
     def prepare(self, task: Task, references: Tensor) -> KnownPath:

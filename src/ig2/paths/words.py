@@ -33,10 +33,12 @@ class _NearWords(Path):
 
     @abstractmethod
     def measure(self, table: Tensor, word: Tensor, line: Tensor) -> Tensor:
-        """How far the words of the table are, (m, words), from the last anchor or from the point on the straight line."""
+        """Return how far the words of the table are, (m, words), from the last anchor or from the
+        point on the straight line."""
 
     def anchors(self, table: Tensor, start: Tensor, end: Tensor) -> Tensor:
-        """The words near which each position passes, (steps − 1, m), of lines from start to end (m, features)."""
+        """Return the words near which each position passes, (steps − 1, m), of lines from start to
+        end (m, features)."""
         word, goal = find_word(start, table), find_word(end, table)
         visited = torch.zeros(len(start), len(table), dtype=torch.bool, device=table.device)
         neighbours = min(self.neighbours, len(table))
@@ -81,13 +83,15 @@ class _NearWords(Path):
 
 
 def find_word(points: Tensor, table: Tensor) -> Tensor:
-    """The number of the word nearest to each point; of two as near, as half-way between words, the first in the table."""
+    """Return the number of the word nearest to each point; of two as near, as half-way between
+    words, the first in the table."""
     apart = distances(points, table)
     return (apart <= apart.amin(dim=1, keepdim=True) * (1 + 1e-6)).int().argmax(dim=1)
 
 
 def stay_between(last: Tensor, end: Tensor, anchor: Tensor, steps: int) -> Tensor:
-    """The anchor where it lies between the last vertex and the end, feature by feature; elsewhere a share of the way there."""
+    """Return the anchor where it lies between the last vertex and the end, feature by feature;
+    elsewhere a share of the way there."""
     inside = (torch.minimum(last, end) <= anchor) & (anchor <= torch.maximum(last, end))
     return torch.where(inside, anchor, last + (end - last) / steps)
 

@@ -105,7 +105,7 @@ BY_NAME = {name: [family for family in FAMILIES if name in family.names] for fam
 
 
 def find_rule(call: Operation) -> Rule | None:
-    """The rule for a call that is not taken apart. A linear call needs none."""
+    """Return the rule for a call that is not taken apart. A linear call needs none."""
     family = next((family for family in BY_NAME.get(call.name, ()) if family.applies(call)), None)
     if family is not None and any(variable.is_complex() for variable in call.variables):
         raise ModelError(
@@ -116,6 +116,7 @@ def find_rule(call: Operation) -> Rule | None:
 
 
 def list_compared(call: Operation) -> list[Tensor]:
-    """What a rule needs to know of a call at the far points: its variables, and the condition if it has one."""
+    """Return what a rule needs to know of a call at the far points: its variables, and the
+    condition if it has one."""
     conditions = [tensor for tensor in call.tensors if tensor.dtype == torch.bool] if call.name in CONDITIONAL else []
     return [*call.variables, *conditions[:1]]

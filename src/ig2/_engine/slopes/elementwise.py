@@ -9,7 +9,7 @@ from ig2._engine.slopes.operations import Operation, at_least_float, find_slope,
 
 
 def rescale_one(call: Operation, recorded: list[Tensor]) -> Tensor:
-    """A function of one variable: Δy/Δz, the rescale rule itself."""
+    """Replace the slope of a function of one variable: Δy/Δz, the rescale rule itself."""
     (z,), (reference,) = call.variables, recorded
 
     def at(point: Tensor) -> tuple[Tensor, Tensor]:
@@ -30,7 +30,8 @@ def rescale_one(call: Operation, recorded: list[Tensor]) -> Tensor:
 
 
 def acts_on_each(call: Operation) -> bool:
-    """Whether a function of one variable maps each element alone: of elements from two inputs, each has the result it had."""
+    """Return whether a function of one variable maps each element alone: of elements from two
+    inputs, each has the result it had."""
     if len(call.variables) != 1 or call.in_place:
         return False
     z = call.variables[0].detach()
@@ -41,7 +42,8 @@ def acts_on_each(call: Operation) -> bool:
 
 
 def rescale_two(call: Operation, recorded: list[Tensor]) -> Tensor:
-    """A function of two variables: each one's secant, averaged over where the other may be.
+    """Replace the slopes of a function of two variables: each one's secant,
+    averaged over where the other may be.
 
     With F(a) = ½(f(a, b) + f(a, b′)) and G(b) = ½(f(a, b) + f(a′, b)), F(a) − F(a′) + G(b) − G(b′) = f(a, b) − f(a′, b′).
     """
@@ -90,7 +92,7 @@ def rescale_choice(call: Operation, recorded: list[Tensor]) -> Tensor:
 
 
 def _branches(call: Operation) -> tuple[Tensor, Tensor, Tensor]:
-    """The condition, the value where it holds, and that where it does not."""
+    """Return the condition, the value where it holds, and that where it does not."""
     first, second = call.args[0], call.argument(1, "mask" if call.name == "masked_fill" else "condition")
     if call.name == "masked_fill":
         condition, chosen, other = second, call.argument(2, "value"), first

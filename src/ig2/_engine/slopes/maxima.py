@@ -43,7 +43,8 @@ def pool(call: Operation, recorded: list[Tensor]) -> Any:
 
 
 def maximum(call: Operation, recorded: list[Tensor]) -> Any:
-    """The larger or smaller of two tensors, of which one may be constant; or the largest or smallest along some axes or all."""
+    """Return the larger or smaller of two tensors, of which one may be constant; or the largest or
+    smallest along some axes or all."""
     sign = -1 if "min" in call.name else 1
 
     def lines(call: Operation) -> Any:

@@ -27,7 +27,7 @@ class Operation:
         self.variables = list({id(tensor): tensor for tensor in self.tensors if tensor.requires_grad}.values())
 
     def at(self, values: Sequence[Tensor]) -> Operation:
-        """The same call at other values of its variables."""
+        """Return the same call at other values of its variables."""
         swap = {id(old): new for old, new in zip(self.variables, values, strict=True)}
         args = [swap.get(id(arg), arg) for arg in self.args]
         if self.in_place:
@@ -41,7 +41,7 @@ class Operation:
         return self.func(*self.args, **self.kwargs)
 
     def value(self) -> Any:
-        """What it returns, without a graph and without writing into its arguments."""
+        """Return what it returns, without a graph and without writing into its arguments."""
         with torch.no_grad():
             return self.at(self.variables).result()
 

@@ -61,7 +61,7 @@ def _norm(z: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *,
 
 
 def _product(z: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """Of pairs, and of pairs of these: each is of two factors."""
+    """Multiply pairs, and pairs of these: each product is of two factors."""
     z, dim = (z.flatten(), 0) if dim is None else (z, dim)
     z = z.to(dtype) if dtype else z
     while (size := z.shape[dim]) > 1:
@@ -72,7 +72,7 @@ def _product(z: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype:
 
 
 def _cumulated_product(z: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """Each times what is 1, 2, 4, … places before it, and has the product of as many."""
+    """Multiply each by what is 1, 2, 4, … places before it, the product of as many."""
     z, shift = z.to(dtype) if dtype else z, 1
     while shift < (size := z.shape[dim]):
         product = z.narrow(dim, shift, size - shift) * z.narrow(dim, 0, size - shift)
@@ -165,7 +165,7 @@ def _attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
     *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor | None:  # fmt: skip
-    """Scores by a product, a mask, softmax, and a product with the values."""
+    """Compute attention: scores by a product, a mask, softmax, and a product with the values."""
     if dropout_p > 0:
         return None
     if enable_gqa:
@@ -207,7 +207,7 @@ def _plain_cell(activation: Callable[[Tensor], Tensor]) -> _Cell:
 
 
 def _recurrent(cell: _Cell, size: int) -> Callable[..., Any]:
-    """Layers of a cell over time, with a state of so many tensors."""
+    """Run layers of a cell over time, with a state of so many tensors."""
 
     def run(
         z: Tensor, state: Any, weights: Any, biases: bool, layers: int, dropout: float, train: bool, both: bool, first: bool
@@ -272,7 +272,8 @@ PARTS = {name: part for family in FAMILIES.values() for name, part in family.ite
 
 
 def take_apart(call: Operation) -> Any:
-    """What a call returns, computed from operations that are linear or have a rule; None where that is not known.
+    """Return what a call returns, computed from operations that are linear or have a rule; None
+    where that is not known.
 
     The values are those of the call to rounding.
     """

@@ -13,7 +13,7 @@ from ig2._engine.slopes.operations import Operation, replace_slope
 
 
 def count_factors(call: Operation) -> int:
-    """How many factors of a product depend on the input."""
+    """Return how many factors of a product depend on the input."""
     if call.name == "lerp":  # start + weight · (end − start)
         return 2 * int(getattr(call.argument(2, "weight"), "requires_grad", False))
     adds = call.name.startswith(("add", "badd"))
@@ -49,9 +49,10 @@ class _Average(torch.autograd.Function):
 
 
 def average_gradient(call: Operation, recorded: list[Tensor]) -> Tensor:
-    """A polynomial of degree n in its variables: f(z) − f(z′) = ∫ ∇f(z′ + t·(z − z′)) dt · (z − z′), by n / 2 nodes of Gauss.
+    """Average the gradient of a polynomial of degree n in its variables, by n / 2 nodes of Gauss.
 
-    They are exact for the gradient, whose degree along the line is n − 1. Of a product of two that is one node in the middle,
+    f(z) − f(z′) = ∫ ∇f(z′ + t·(z − z′)) dt · (z − z′). They are exact for the
+    gradient, whose degree along the line is n − 1. Of a product of two that is one node in the middle,
     ½(a + a′)·Δb + ½(b + b′)·Δa.
     """
     degree = max(2, count_factors(call))
@@ -77,7 +78,7 @@ def solve(call: Operation, recorded: list[Tensor]) -> Tensor:
 
 
 def _equation(call: Operation) -> tuple[Tensor, Tensor | None]:
-    """A as it counts, and B, if it is not one."""
+    """Return a as it counts, and B, if it is not one."""
     a, b = call.args[0], None if call.name in ("inv", "inverse") else call.argument(1, "B")
     if call.name == "solve_triangular":
         unit = call.kwargs.get("unitriangular", False)
