@@ -48,7 +48,7 @@ def value_of(item: Any) -> Any:
 
 
 def take_rows(x: Any, rows: Sequence[int], per_row: Callable[[Any, int | str | None], bool] = lambda *_: True) -> Any:
-    """Some of the explicands of x, or of what belongs to them, in the structure it has.
+    """Return some of the explicands of x, or of what belongs to them, in the structure it has.
 
     Args:
         x: a tensor, or a tuple, list or dict of tensors and `Fixed`.

@@ -51,9 +51,10 @@ class Task:
         return None if self.session.against is None else self.session.against[self.rows]
 
     def generator(self) -> torch.Generator:
-        """Random numbers for one explicand: the same for each, so that a sample's result does not depend on its batch.
+        """Return random numbers for one explicand, the same for each.
 
-        On the CPU, so that it does not depend on the device either.
+        So a sample's result does not depend on its batch; nor on the device, since they are drawn
+        on the CPU.
         """
         return torch.Generator().manual_seed(self.seed)
 

@@ -207,7 +207,7 @@ def _await(device: torch.device) -> None:
 
 @contextmanager
 def round_to_tf32(device: torch.device, report: dict[str, Any]) -> Iterator[None]:
-    """Inside, float32 matrix products on an NVIDIA GPU round their factors to 11 bits."""
+    """Let float32 matrix products on an NVIDIA GPU round their factors to 11 bits."""
     if device.type != "cuda":
         report["tf32"] = "no: it is for NVIDIA GPUs"
         yield

@@ -170,7 +170,7 @@ def open_model(model: Model, device: torch.device, isolated: Model | None = None
 
 @contextmanager
 def _keep_buffers(model: Model) -> Iterator[None]:
-    """Running statistics, counters and caches are put back."""
+    """Restore running statistics, counters and caches at the end."""
     kept = [(m, name, b, None if b is None else b.clone()) for _, m in model.modules for name, b in buffers_of(m).items()]
     try:
         yield
@@ -207,7 +207,10 @@ class _ProcessSetting:
 
 @contextmanager
 def _one_implementation() -> Iterator[None]:
-    """Transformer layers have a second implementation for passes without gradients, which gives other values on padding."""
+    """Run transformer layers by one implementation, with gradients and without.
+
+    A second one, for passes without gradients, has other values on padding.
+    """
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

@@ -79,7 +79,7 @@ class Contents:
 
     @classmethod
     def of(cls, model: HasModules) -> Contents | None:
-        """That of a model; None where it cannot be compared."""
+        """Return that of a model; None where it cannot be compared."""
         try:
             return cls(model)
         except (TypeError, RuntimeError, AttributeError):  # such as sparse tensors, and scripted modules

@@ -27,7 +27,10 @@ MOST_POINTS = 4096
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """CUDA has a type for it, the allocators of the CPU, of cuBLAS and of MPS each only a sentence."""
+    """Return whether memory ran out.
+
+    CUDA has a type for it, the allocators of the CPU, of cuBLAS and of MPS each only a sentence.
+    """
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     sentences = ("not enough memory", "allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "out of memory")
@@ -110,7 +113,7 @@ class Written(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that could be had now on the device."""
+    """Return how much memory could be allocated now on the device."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -19,6 +19,9 @@ def tolerance(network: Network) -> float:
 
 
 def is_close(tensor: Tensor, other: Tensor, relative: float, absolute: float = 0.0) -> bool:
-    """Equal up to what batching changes in the rounding; a NaN is judged later, where it can be located."""
+    """Return whether they are equal up to what batching changes in the rounding.
+
+    A NaN is judged later, where it can be located.
+    """
     scale = max(1e-6, float(tensor.detach().abs().nan_to_num(posinf=0.0).max()))
     return torch.allclose(tensor, other.to(tensor.dtype), rtol=relative, atol=relative * scale + absolute, equal_nan=True)

@@ -605,7 +605,7 @@ class Session:
 
 
 def _reason(error: Exception) -> str:
-    """Why there is no faster copy."""
+    """Return why there is no faster copy."""
     if is_out_of_memory(error):
         return "no memory for a copy"
     return str(error) if isinstance(error, CopyError) else first_line(error)

@@ -28,18 +28,18 @@ INSIDE = Accepted(lambda value: is_number(value) and 0 < value < 1, "between 0 a
 
 
 def one_of(choices: Any) -> Accepted:
-    """Return the strings of a `Literal`."""
+    """Accept the strings of a `Literal`."""
     *others, last = map(repr, get_args(choices))
     return Accepted(lambda value: value in get_args(choices), f"{', '.join(others)} or {last}")
 
 
 def instance_of(kind: Any, words: str) -> Accepted:
-    """Return the instances of a class."""
+    """Accept the instances of a class."""
     return Accepted(lambda value: isinstance(value, kind), words)
 
 
 def function(words: str) -> Accepted:
-    """Functions, but no classes."""
+    """Accept functions, but no classes."""
     return Accepted(lambda value: callable(value) and not isinstance(value, type), words)
 
 

@@ -25,7 +25,7 @@ def grammar() -> dict[str, list[str]]:
 
 
 def questions(count: int, seed: int = 0) -> list[tuple[str, int]]:
-    """Made-up questions with their kinds, as many of each."""
+    """Return made-up questions with their kinds, as many of each."""
     chance = random.Random(seed)
     pairs = []
     for number in range(count):

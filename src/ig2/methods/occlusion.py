@@ -103,7 +103,7 @@ class Occlusion(Method):
 
 
 def _regions(groups: Groups | Tensor, task: Task) -> tuple[Callable[[Tensor, Tensor], Tensor], int]:
-    """Like `_windows`, for groups; of samples with fewer groups than others, the last cover nothing."""
+    """Do as `_windows`, for groups; of samples with fewer groups, the last cover nothing."""
     if isinstance(groups, Windows) and groups.overlap:
         return _overlapping(groups, task.x)
     labels = count_groups(number_groups(groups, task)).view_as(task.x)
@@ -111,7 +111,7 @@ def _regions(groups: Groups | Tensor, task: Task) -> tuple[Callable[[Tensor, Ten
 
 
 def _overlapping(windows: Windows, samples: Tensor) -> tuple[Callable[[Tensor, Tensor], Tensor], int]:
-    """Like `_windows`, for overlapping windows of time; the last of each channel is cut off at the end of the signal."""
+    """Do as `_windows`, for overlapping windows of time; the last ends with the signal."""
     steps = replace(windows, length=1, stride=None).labels(samples)  # one channel's after the other's
     total, stride = samples.shape[find_time(samples, windows.time_axis)], windows.stride or windows.length
     firsts = torch.arange(0, max(1, total - windows.length + stride), stride, device=samples.device)

@@ -53,7 +53,7 @@ def rescale_two(call: Operation, recorded: list[Tensor]) -> Tensor:
     for number in (0, 1):
 
         def mean(point: Tensor, number: int = number) -> tuple[Tensor, Tensor]:
-            """Over both places of the other, and its derivative."""
+            """Return the mean over both places of the other, and its derivative."""
             with torch.enable_grad():
                 point = point.detach().requires_grad_()
                 others = near[1 - number].detach(), far[1 - number]

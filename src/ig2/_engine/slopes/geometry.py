@@ -31,7 +31,8 @@ def sample_grid(call: Operation, recorded: list[Tensor]) -> Tensor:
         ends = [each.repeat_interleave(channels, 0) for each in (grid, grid_far)]
 
     def change(axis: int, others: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-        """At both places of an axis, with the others at one end each; and the mean derivative."""
+        """Return the change at both places of an axis, the others at one end each; and the mean
+        derivative."""
         values, derivatives = [], []
         for end in (0, 1):
             chosen = [*others[:axis], end, *others[axis:]]

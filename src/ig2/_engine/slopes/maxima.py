@@ -14,7 +14,7 @@ _Maxima = tuple[Tensor, Tensor]  # along the last axis, and where they are
 
 
 def _largest(z: Tensor, reference: Tensor, maxima: _Maxima, maxima_reference: _Maxima) -> Tensor:
-    """Maxima over the last axis of z, given those of both.
+    """Return maxima over the last axis of z, given those of both.
 
     Where the maximum grew, the place of the new one gets all of the change, otherwise the place of the old one. The value
     there changed by as much or more, so the multiplier is between 0 and 1.

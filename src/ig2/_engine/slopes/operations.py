@@ -50,7 +50,7 @@ Rule = Callable[[Operation, list[Tensor]], Any]  # of a call at the near ends, a
 
 
 class _Replacement(torch.autograd.Function):
-    """`value`, with the gradient of multiplier ⊙ source."""
+    """Return `value`, with the gradient of multiplier ⊙ source."""
 
     @staticmethod
     def forward(ctx: Any, source: Tensor, value: Tensor, multiplier: Tensor | None) -> Tensor:
@@ -64,7 +64,7 @@ class _Replacement(torch.autograd.Function):
 
 
 def replace_slope(source: Tensor, value: Tensor, multiplier: Tensor | None = None) -> Tensor:
-    """`value`, with the gradient of multiplier ⊙ source; by default of the source itself."""
+    """Return `value`, with the gradient of multiplier ⊙ source; by default of the source itself."""
     result: Tensor = _Replacement.apply(source, value, multiplier)  # type: ignore[no-untyped-call]
     return result
 
@@ -84,11 +84,11 @@ def find_slope(step: Tensor, y: Tensor, y_reference: Tensor, derivative: Tensor)
 
 
 def at_least_float(z: Tensor) -> Tensor:
-    """In the precision that normalisations compute in: squares overflow in half."""
+    """Return it in the precision that normalisations compute in: squares overflow in half."""
     return z.float() if z.dtype in (torch.float16, torch.bfloat16) else z
 
 
 def put_together(join: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """By `cat` or `stack`, which autocast in bfloat16 refuses to do with tensors in float16."""
+    """Join tensors by `cat` or `stack`, which autocast in bfloat16 refuses for float16."""
     with torch.autocast(tensors[0].device.type, enabled=False):
         return join(tensors, dim)
