@@ -636,8 +636,8 @@ def test_values_that_are_not_defined_are_left_out_counted_and_said(tmp_path):
     table = run(Toy(), own={"mine": undecided}, out=tmp_path)
     row = table.row("mine", "distance")
     assert (row.n, row.undefined, row.mean) == (2, 1, 0.0)
-    assert "mine: n = 2, 1 not defined and left out (closeness, distance)" in table.remarks()
-    assert "- mine: n = 2, 1 not defined and left out (closeness, distance)" in (tmp_path / "toy.md").read_text()
+    assert "mine: n = 2, 1 not defined and skipped (closeness, distance)" in table.remarks()
+    assert "- mine: n = 2, 1 not defined and skipped (closeness, distance)" in (tmp_path / "toy.md").read_text()
     again = Toy()
     assert run(again, own={"mine": undecided}, out=tmp_path).row("mine", "distance").undefined == 1  # read from the file
     assert not again.done

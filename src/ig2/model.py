@@ -213,7 +213,7 @@ class Model:
         """The device of the weights, or None if there are no weights."""
         for _, module in self.modules:
             for tensor in [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
-                if not tensor.is_meta:  # those are refused when the network is opened
+                if not tensor.is_meta:  # those are errors when the network is opened
                     return tensor.device
         return None
 

@@ -150,7 +150,7 @@ class Call:
         return attribution
 
     def estimate(self) -> float:
-        """Return the seconds that it will take; 0 for methods that cannot tell."""
+        """Return the seconds that it will take; 0 for methods that cannot estimate it."""
         if not isinstance(self.method, (PathMethod, Turns)):
             return 0.0
         options = {"target": self.target, "against": self.against}
@@ -276,7 +276,7 @@ class Inquiry:
 
     def _check(self, samples: Any, name: str) -> None:
         if not isinstance(samples, self.subject.batches):
-            raise InputError(f"{name} must be samples as this subject's read or pool gives them, got {describe(samples)}")
+            raise InputError(f"{name} must be samples as this subject's read or pool returns them, got {describe(samples)}")
 
     # -- what the model says -----------------------------------------------------------------------
 

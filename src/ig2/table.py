@@ -249,7 +249,7 @@ class ScoreTable:
         """Return notes on methods whose means have fewer values than the others'."""
         metrics: dict[tuple[str, str], list[str]] = {}
         for row in self.rows:
-            undefined = f", {row.undefined} not defined and left out" if row.undefined else ""
+            undefined = f", {row.undefined} not defined and skipped" if row.undefined else ""
             if undefined or row.n not in (0, self.usual_n(row.metric)):
                 metrics.setdefault((row.method, f"n = {row.n}{undefined}"), []).append(row.metric)
         methods: dict[str, list[str]] = {}

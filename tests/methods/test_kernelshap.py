@@ -252,7 +252,7 @@ def test_groups_equal_to_the_references_are_left_out_and_get_zero():
         (lambda: KernelSHAP(Grid(7, 5))(curved, randn(2, 3, 6, 5)), "more cells"),
         (lambda: KernelSHAP(Grid(2, 2))(network(4), randn(1, 4)), "images"),
         (lambda: KernelSHAP(torch.tensor([0, 1, 2]))(network(4), randn(2, 4)), r"fit neither a sample \(4,\)"),
-        (lambda: KernelSHAP(samples=19)(network(10), randn(1, 10)), r"samples=19 cannot tell the 10 groups .* takes 20"),
+        (lambda: KernelSHAP(samples=19)(network(10), randn(1, 10)), r"samples=19 cannot distinguish the 10 groups .* takes 20"),
         (lambda: KernelSHAP()(lambda x: x.sum(dim=1), torch.ones(1, 5000)), "Grid"),
     ],
 )

@@ -332,7 +332,7 @@ def test_a_method_that_did_not_make_the_attribution_is_an_error():
     found = ig2.ExpectedIG(5)(net, X, references=REFERENCES)
     assert ImplementationInvariance(ig2.ExpectedIG(5), split(net, 2), REFERENCES)(net, found).n == 5
     for method, references in ((ig2.ExpectedIG(5), X[:2]), (ig2.Gradient(), REFERENCES)):
-        with pytest.raises(InputError, match="does not give this attribution again"):
+        with pytest.raises(InputError, match="does not return this attribution again"):
             ImplementationInvariance(method, split(net, 2), references)(net, found)
     with pytest.raises(InputError, match="method must be a method such as"):
         ImplementationInvariance(ig2.Gradient, net)  # the class
@@ -344,7 +344,7 @@ def test_the_seed_an_attribution_was_made_with_is_used_again():
     assert is_satisfied(ImplementationInvariance(method, twin)(net, method(net, X, seed=5))) is True
     metric, values = ImplementationInvariance(noise, twin), noise(net, X, seed=3)
     assert is_satisfied(metric(net, values, X, seed=3)) is True
-    with pytest.raises(InputError, match="does not give this attribution again"):
+    with pytest.raises(InputError, match="does not return this attribution again"):
         metric(net, values, X)
 
 

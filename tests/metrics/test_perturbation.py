@@ -427,7 +427,7 @@ def test_references_are_those_of_the_explicand_also_where_it_is_in_the_pool():
 
 
 def test_an_attribution_that_the_method_did_not_make_is_an_error():
-    with pytest.raises(InputError, match="does not give this attribution again"):
+    with pytest.raises(InputError, match="does not return this attribution again"):
         MaxSensitivity(Gradient())(NET, InputXGradient()(NET, X))
     chance = Random()(NET, X, seed=5)
     assert MaxSensitivity(Random())(NET, chance, seed=1).n == 7  # it knows its seed

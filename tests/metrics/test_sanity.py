@@ -236,7 +236,7 @@ def test_what_cannot_be_randomised_is_refused():
         (ModelError, r"new weights change no output.* Wrap", lambda: randomise(gradient)(lambda x: net(x), found)),
         (ModelError, "no parameters to draw anew", lambda: randomise(edges)(lambda x: x.sum(dim=1), edges(None, X), X)),
         (ModelError, r"it cannot be copied: .*deepcopy", lambda: randomise(edges)(uncopyable, edges(None, X), X)),
-        (InputError, "does not give this attribution again", lambda: randomise(ig2.InputXGradient())(net, found)),
+        (InputError, "does not return this attribution again", lambda: randomise(ig2.InputXGradient())(net, found)),
         (InputError, "what the method returned", lambda: randomise(lambda *_, **__: torch.zeros(5))(net, X, X)),
         (InputError, "order", lambda: randomise(edges, order="top-down")),  # type: ignore[arg-type]
         (InputError, "layers", lambda: randomise(edges, layers=[])),

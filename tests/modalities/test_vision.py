@@ -268,7 +268,7 @@ def test_contrast_checks_what_it_is_given(options: dict[str, Any], said: str) ->
 
 def test_contrast_takes_samples_that_were_read_and_of_one_shape() -> None:
     mine, larger = (modalities.image.subject(linear_net(size=side), size=(side, side)) for side in (8, 9))
-    with pytest.raises(InputError, match="batch must be samples as this subject's read or pool gives them"):
+    with pytest.raises(InputError, match="batch must be samples as this subject's read or pool returns them"):
         ig2.Question(against=None).contrast(mine, [noise(seed=1)])
     with pytest.raises(InputError, match=r"the pool's samples are \(3, 9, 9\), the batch's \(3, 8, 8\)"):
         ig2.Question(against=None, references=larger.read([noise(seed=2)])).contrast(mine, mine.read([noise(seed=1)]))

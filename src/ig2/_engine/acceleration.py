@@ -70,7 +70,7 @@ class FasterCopy:
     model: Model
     modules: dict[str, nn.Module]  # by the names they have in the network it was made from
     done: dict[str, Any]
-    first_scores: Tensor | None = None  # what the network itself gives for the first explicand, (1, classes)
+    first_scores: Tensor | None = None  # what the network itself returns for the first explicand, (1, classes)
     # each of its modules, and the one that it is a copy of
     made_from: list[tuple[nn.Module, nn.Module]] = field(default_factory=list)
     folded: dict[nn.Module, nn.Module] = field(default_factory=dict)  # what was folded into which, both as they were copied
@@ -269,7 +269,7 @@ def _find_followed(net: nn.Module, run: Callable[[], Tensor]) -> tuple[Tensor, l
     running once in a pass.
 
     Returns:
-        What the pass gives, and the pairs.
+        What the pass returns, and the pairs.
     """
     outputs: list[tuple[Tensor, int, nn.Module]] = []  # a linear map's output, which version of it, and the map
     inputs: list[tuple[Tensor, int, nn.Module]] = []  # the same of what a normalisation takes

@@ -24,7 +24,7 @@ class Checkpointed(nn.Module):
             self._try(args, kwargs)
         if not torch.is_grad_enabled() or self.writes:
             return super().forward(*args, **kwargs)
-        # networks whose scores go by random numbers are refused
+        # networks whose scores go by random numbers are errors
         return checkpoint(super().forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
     def _try(self, args: Any, kwargs: Any) -> None:

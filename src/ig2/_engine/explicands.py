@@ -261,13 +261,13 @@ class Explicands:
 
 
 def join(tensors: list[Tensor]) -> Tensor:
-    """One tensor as it is; of several (B, ...), each sample's features end to end in one row."""
+    """Return one tensor as it is; of several (B, ...), each sample's features end to end in one row."""
     return tensors[0] if len(tensors) == 1 else torch.cat([tensor.reshape(len(tensor), -1) for tensor in tensors], dim=1)
 
 
 def _cast(points: Tensor, dtype: torch.dtype) -> Tensor:
     """Return points in the network's dtype. Integers come back exactly, and what lies between two
-    of them is refused."""
+    of them is an error."""
     if dtype.is_floating_point:
         return points.to(dtype)
     whole = points.round().to(dtype)

@@ -383,7 +383,7 @@ def _check_gradients(network: Network, alone: Pass, beside: Pass | None, is_slop
     """Return whether the gradient of the first sample is the same beside another one, and the slope
     of its score.
 
-    Where it is not, the network is run from here on in the way that gives the slope.
+    Where it is not, the network is run from here on in the way that returns the slope.
 
     Returns:
         What to say of it, if anything, and whether the network may mean it so.
@@ -412,10 +412,10 @@ def _check_gradients(network: Network, alone: Pass, beside: Pass | None, is_slop
 
 
 def _find_slope(network: Network, alone: Pass, direction: Tensor, size: float) -> float | None:
-    """Return the slope of the score at the first sample in a direction, by differences that `size`
-    tells the scale of.
+    """Return the slope of the score at the first sample in a direction, by differences of the
+    scale `size`.
 
-    None where steps forwards and backwards, long and short, do not give the same.
+    None where steps forwards and backwards, long and short, do not agree.
     """
     length = _choose_step(network, alone, size)
     if length is None:

@@ -1,4 +1,4 @@
-"""The user's network, apart from the user: what cannot be explained is refused, and nothing of theirs is written to."""
+"""The user's network, apart from the user: what cannot be explained is an error, and nothing of theirs is written to."""
 
 from __future__ import annotations
 

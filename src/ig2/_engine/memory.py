@@ -166,7 +166,7 @@ class BatchSize:
     def over(self, total: int, work: Callable[[range], None], points_each: int = 1) -> None:
         """Do `work` on consecutive ranges of 0..total, each again in smaller pieces when memory ran out.
 
-        `points_each` tells how many points one of the total takes the memory of.
+        `points_each` is how many points one of the total takes the memory of.
         """
         start = 0
         while start < total:

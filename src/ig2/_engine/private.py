@@ -126,7 +126,7 @@ def body_of(function: Any) -> Callable[..., Any] | None:
     """Return a function that PyTorch wrote in Python, such that a `TorchFunctionMode` sees the
     calls in it rather than itself.
 
-    Each begins by asking whether a mode wants to have the call; this copy of its code is always told that none does. Methods of
+    Each begins by asking whether a mode wants to have the call; this copy of its code always learns that none does. Methods of
     a tensor are left alone, since most call C's method of the same name, which a mode takes for themselves.
     """
     is_function = isinstance(function, FunctionType) and function.__module__ in ("torch.nn.functional", "torch.functional")

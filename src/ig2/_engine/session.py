@@ -101,7 +101,7 @@ class Session:
     """A network opened for the length of one call, and left exactly as it was.
 
     Inside, the work is done on modules of our own wherever the network can be copied (see `isolation`), and on a faster copy
-    of it where that gives the same scores (`acceleration`). Opening runs the first sample three times through what is run from
+    of it with the same scores (`acceleration`). Opening runs the first sample three times through what is run from
     then on, the last time beside another, to see that it can be explained and that its gradient is the slope (`inspection`).
     """
 
@@ -237,7 +237,7 @@ class Session:
         return inspection
 
     def _look(self) -> Inspection:
-        """Look at the network that is run, which has to give the scores of the network itself there."""
+        """Look at the network that is run, which has to return the scores of the network itself there."""
         inspection = inspect(self._network, self.check_mixing, self.in_batches)
         expected = self._expected
         if self.is_prepared and expected is not None and not is_close(expected, inspection.scores, tolerance(self._network)):

@@ -49,7 +49,7 @@ class PublicFile:
     size: int | None = None
     """Its size in bytes, if known."""
     sha256: str | None = None
-    """Its checksum; if it is not known, only the size and the reader can tell a wrong file."""
+    """Its checksum; if it is not known, only the size and the reader can detect a wrong file."""
     unpacks_to: str | None = None
     """The folder in an archive to unpack; the archive is deleted afterwards."""
 

@@ -138,7 +138,7 @@ def minimise(
         seed: of dropout, and of the generator by default.
         generator: of batches and augmentation, on the CPU.
         progress: advanced by the samples seen.
-        checkpoint: where an earlier training was stopped, and what is told of every epoch.
+        checkpoint: where an earlier training was stopped, and what is reported of every epoch.
 
     Returns:
         The mean loss of each epoch.

@@ -34,7 +34,7 @@ METRICS = {
 WIDTH = 18  # of the labels
 SHOWN = 5  # items of a list
 SHOWN_ERRORS = 8  # of a kind
-MOST_ERRORS = 1000  # texts of errors that are told apart
+MOST_ERRORS = 1000  # texts of errors that are distinguished
 
 
 def run(options: RunCommandOptions) -> None:

@@ -23,7 +23,7 @@ def load(model: str = "breast-cancer") -> TableSubject:
     """Return a small network trained when first used on one of scikit-learn's tables.
 
     Args:
-        model: `"breast-cancer"`, `"wine"` or `"iris"`, which tell classes apart, or `"diabetes"`, which predicts a number.
+        model: `"breast-cancer"`, `"wine"` or `"iris"`, which predict classes, or `"diabetes"`, which predicts a number.
     """
     _check(model)
     frame, answers, classes, held_out = _table(model)

@@ -353,7 +353,7 @@ class Background:
     def _get_quietly(self) -> None:
         try:
             self.get()
-        except Exception as error:  # a damaged part, or whatever UMAP raises: told on the page
+        except Exception as error:  # a damaged part, or whatever UMAP raises: reported on the page
             self.trouble, self.progress = reason(error), 1.0
 
     def _note(self, share: float) -> None:

@@ -16,7 +16,7 @@ LONGEST_HEADERS = 32_000  # bytes
 MOST_AT_ONCE = 64
 LARGEST_BODY = 16 * 2**20  # bytes of an upload
 LARGEST_BODIES = 4 * LARGEST_BODY  # of all that are on their way
-HEADER = "x-ig2-session"  # which no page of another origin can send without asking first, and that is refused
+HEADER = "x-ig2-session"  # which no page of another origin can send without asking first, and that is rejected
 COOKIE = "ig2-token"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

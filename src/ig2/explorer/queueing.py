@@ -25,12 +25,12 @@ class Job:
     Args:
         key: the owner; a new job of the same owner replaces the earlier one.
         steps: a function that returns the steps, from a check that raises `Stopped` once the job is cancelled.
-        tell: called with each event, from any thread.
+        report: called with each event, from any thread.
     """
 
     key: str
     steps: Callable[[Callable[..., None]], Iterator[Event]]
-    tell: Callable[[Event], None]
+    report: Callable[[Event], None]
     is_cancelled: threading.Event = field(default_factory=threading.Event)
     has_begun: bool = False
 
@@ -138,6 +138,6 @@ def _step(job: Job) -> Event | None:
 
 def _tell(job: Job, event: Event) -> None:
     try:
-        job.tell(event)
+        job.report(event)
     except Exception:  # whoever asked is gone
         job.is_cancelled.set()

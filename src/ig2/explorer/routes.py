@@ -63,10 +63,10 @@ def add_whatif(app: Any, whatif: WhatIf) -> None:
         session = request.headers.get("x-ig2-session", "")[:LONGEST_SESSION]
         loop, events = asyncio.get_running_loop(), asyncio.Queue[Event]()
 
-        def tell(event: Event) -> None:
+        def report(event: Event) -> None:
             loop.call_soon_threadsafe(events.put_nowait, event)
 
-        job = Job(session or str(id(events)), lambda check: whatif.ask(question, check), tell)
+        job = Job(session or str(id(events)), lambda check: whatif.ask(question, check), report)
         queue.add(job)
         return responses.StreamingResponse(_send_events(job, events, queue), media_type="application/x-ndjson")
 

@@ -96,7 +96,7 @@ class KernelSHAP(Method):
         needed = min(2 * groups, 2**groups - 2)
         if samples < needed:
             raise InputError(
-                f"samples={samples} cannot tell the {groups} groups of explicand {explicand} apart: that takes {needed} at "
+                f"samples={samples} cannot distinguish the {groups} groups of explicand {explicand}: that takes {needed} at "
                 "least, and some thousands more to be accurate. Raise samples, or use fewer groups"
             )
         return samples

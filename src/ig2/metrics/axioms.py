@@ -234,8 +234,8 @@ class Symmetry(Metric):
                     row = int(change.argmax())
                     raise InputError(
                         f"the network is not symmetric in features {pair[0]} and {pair[1]}: with {float(values[0]):.4g} and "
-                        f"{float(values[1]):.4g} there, explicand {row} gives {float(before[row]):.6g}, with the two the other "
-                        f"way round {float(after[row]):.6g}. Name pairs it treats alike"
+                        f"{float(values[1]):.4g} there, explicand {row} scores {float(before[row]):.6g}, with the two the "
+                        f"other way round {float(after[row]):.6g}. Name pairs it treats alike"
                     )
 
 
@@ -283,7 +283,7 @@ class ImplementationInvariance(Reattribution):
             ours, theirs = scores_of(model, points), scores_of(twin, points)
             if ours.shape != theirs.shape:
                 raise InputError(
-                    f"the twin gives scores {tuple(theirs.shape)}, the model {tuple(ours.shape)}: they are no twins"
+                    f"the twin returns scores {tuple(theirs.shape)}, the model {tuple(ours.shape)}: they are no twins"
                 )
             difference = (ours - theirs.to(ours)).abs()
             if not (difference <= 1e-4 * ours.abs().max()).all():

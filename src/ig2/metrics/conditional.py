@@ -39,7 +39,7 @@ class Conditional(Settings, ABC):
 
 
 CONDITIONAL = instance_of(
-    Conditional, "what features left out may be: Gaussian(...), Mixture(...), Marginal(data) or ConstantFill(value)"
+    Conditional, "what unknown features may be: Gaussian(...), Mixture(...), Marginal(data) or ConstantFill(value)"
 )
 
 

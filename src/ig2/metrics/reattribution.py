@@ -81,7 +81,7 @@ class Reattribution(Metric):
         if (change > TOLERANCE * norm).any():
             row = int((change - TOLERANCE * norm).argmax())
             raise InputError(
-                f"the method does not give this attribution again on the same network: that of explicand {row} differs by "
+                f"the method does not return this attribution again on the same network: that of explicand {row} differs by "
                 f"{float(change[row]):.3g}, and its norm is {float(norm[row]):.3g}. Pass the method, the references and the "
                 "seed it was made with"
             )

@@ -45,7 +45,7 @@ class Editor(ABC):
             name: its name.
 
         Raises:
-            InputError: if the model cannot read it; the message gives the reason.
+            InputError: if the model cannot read it; the message states the reason.
         """
 
     @abstractmethod

@@ -53,7 +53,7 @@ class Modality:
     libraries: ClassVar[tuple[str, ...]] = ()
     """The packages whose models `load` takes by name, as in "timm:resnet50"."""
     settings: ClassVar[tuple[str, ...]] = ()
-    """What `wrap` can be told of the data of a bare network, by the names of the command's options."""
+    """What `wrap` takes about the data of a bare network, by the names of the command's options."""
     takes_estimators: ClassVar[bool] = False
     """Whether `wrap` takes estimators of scikit-learn."""
     suffixes: ClassVar[tuple[str, ...]] = ()

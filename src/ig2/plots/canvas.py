@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
-# The ends of matplotlib's RdBu, which people who confuse red and green tell apart.
+# The ends of matplotlib's RdBu, which people who confuse red and green can distinguish.
 FOR, AGAINST = "#b2182b", "#2166ac"
 STRENGTH = "#923480"  # where signs are not to be believed; no shade of the two above
 QUIET = "0.35"

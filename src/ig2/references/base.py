@@ -86,7 +86,7 @@ def as_references(value: object) -> References:
         return value
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return Constant(value) if value else Zeros()
-    if isinstance(value, (Tensor, np.ndarray, tuple, list, dict)):  # an array is refused where x is, after x
+    if isinstance(value, (Tensor, np.ndarray, tuple, list, dict)):  # an array is an error where x is, after x
         return Given(value)
     raise InputError(
         f"references must be samples (R, ...) or (B, R, ...), a number, or a strategy of ig2.references; got {describe(value)}"

@@ -84,7 +84,7 @@ def encode_details(view: InputView, key: str, scale: float = 0.0) -> dict[str, A
 
     Args:
         view: the input.
-        key: what tells it apart from others on the same page.
+        key: what distinguishes it from others on the same page.
         scale: the initial blur of maps in pixels.
 
     Raises:

@@ -362,7 +362,7 @@ class Writer:
 
 
 def make_subfolders(folder: Path) -> None:
-    """Create the folders of a store's rows, unless they exist; links are refused, since files in them are replaced."""
+    """Create the folders of a store's rows, unless they exist; links are errors, since files in them are replaced."""
     for name in (PARTS, JOURNAL):
         make_subfolder(folder / name)
 

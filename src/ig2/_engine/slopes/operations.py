@@ -72,7 +72,7 @@ def replace_slope(source: Tensor, value: Tensor, multiplier: Tensor | None = Non
 def find_slope(step: Tensor, y: Tensor, y_reference: Tensor, derivative: Tensor) -> Tensor:
     """Δy/Δz for a step Δz; or the derivative, the mean of that at both ends, where it accounts for Δy to rounding.
 
-    So a small step, over which Δy is all rounding, gives a sound multiplier, and none costs any additivity.
+    So a small step, over which Δy is all rounding, yields a sound multiplier, and none costs any additivity.
     """
     change = y - y_reference
     # in place where a tensor is this function's own: passes over the activations are what this costs

@@ -64,7 +64,7 @@ class Tables(Modality):
                 f"{name} is a bare network, and does not take the {format_count(features, 'feature')} of {source}, "
                 f"{quote_names(names, 5)} ({reason(error)}): let the function return "
                 f"{self.maker}(net, columns, classes), where columns = ig2.modalities.table."
-                f"infer_columns({str(source)!r}, leave_out=[...]) leaves out the columns that are not inputs"
+                f"infer_columns({str(source)!r}, leave_out=[...]) skips the columns that are not inputs"
             ) from error
         made = subject(net, inferred, classes, name=name, outputs="classes" if outputs > 1 else "numbers", rows=source)
         answer = made.describe_classes() if outputs > 1 else "one plain number as output"

@@ -241,7 +241,7 @@ def from_parts(
     def cut(text: str) -> Tokens:
         tokens = [tuple(token) for token in tokenize(text)]
         if not all(len(token) == 3 for token in tokens):
-            raise InputError(f"tokenize must give (id, start, end) for each token, got {describe(tokens)}")
+            raise InputError(f"tokenize must return (id, start, end) for each token, got {describe(tokens)}")
         return Tokens([i for i, _, _ in tokens], [(start, end) for _, start, end in tokens], [False] * len(tokens))
 
     model = as_model(network)
