@@ -91,7 +91,7 @@ def open_readers(
             except (EOFError, ConnectionError) as error:
                 raise IG2Error(
                     "a process that reads ahead was killed, by the system if memory ran out: what is explained is kept, and "
-                    f"the same call goes on; fewer than readers={count} need less memory"
+                    f"the same call goes on; fewer than ig2.Reading(readers={count}) need less memory"
                 ) from error
             finally:
                 idle.put(reader)

@@ -30,7 +30,7 @@ def score_store(
     target = store.manifest["fingerprint"].get("question", {}).get("target")
     if isinstance(target, dict):
         raise InputError(
-            f"{store.folder} explains {target['type']}, which a store does not keep: give the run metrics= instead"
+            f"{store.folder} explains {target['type']}, which a store does not keep: give the run ig2.Saving(metrics=…) instead"
         )
     origin = store.manifest["fingerprint"].get("source", {})
     items = find_source(source, id=origin.get("id")) if origin.get("id") is not None else find_source(source)

@@ -282,13 +282,15 @@ class Store:
 
         names = tuple(self.manifest.get("units") or ())
         if "values" not in self.columns or "cells" not in self.columns or not names:
-            raise InputError(f"{self.folder} keeps no numbers of a table's columns: run a table with values='units'")
+            raise InputError(
+                f"{self.folder} keeps no numbers of a table's columns: run a table with ig2.Saving('units'), or --values units"
+            )
         wanted = ["id", "values", "cells", "target", "target_name", "output", "baseline_output", SHAPE]
         rows = [row for row in self.iterate([name for name in wanted if name in self.columns]) if row["values"] is not None]
         if rows and rows[0]["values"].shape != (len(names),):
             raise InputError(
                 f"{self.folder} keeps {rows[0]['values'].shape} numbers a row, and the table has {len(names)} columns: run it "
-                "with values='units'"
+                "with ig2.Saving('units'), or --values units"
             )
         numbers: dict[str, Any] = {}
         for name in ("output", "baseline_output"):
