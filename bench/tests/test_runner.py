@@ -505,12 +505,12 @@ def test_what_cannot_be_told_apart_is_never_the_same_twice():
 def test_a_dataclass_of_a_file_is_known_by_the_file_alone(tmp_path, monkeypatch):
     """The code made for it is another in each version of Python, and scores are stored on one and resumed on another."""
     kept = "@dataclass(frozen=True)\nclass Fields:\n sigma: float = 1.0\n"
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "kept_in_a_file.py").write_text(
         f"from dataclasses import dataclass\n{kept}class Mine(Fields):\n def run(self): return 1\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("Mine", "Fields"):
-        kind = getattr(importlib.import_module("mine"), name)
+        kind = getattr(importlib.import_module("kept_in_a_file"), name)
         before = fingerprint(kind(2.0))
         monkeypatch.setattr(kind, "__repr__", eval(compile("lambda self: 'other'", "<string>", "eval")))
         assert fingerprint(kind(2.0)) == before != fingerprint(kind(3.0))
