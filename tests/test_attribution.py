@@ -572,6 +572,24 @@ def test_names_are_kept_in_parts_wholes_and_files(tmp_path: Path):
         refuses(InputError, "says it holds an attribution, and does not", lambda: Attribution.load(tmp_path / "b"))
 
 
+def test_every_row_of_names_is_its_own_in_parts_wholes_and_files():
+    count = 3
+    rows: dict[str, Any] = {
+        name: tuple((f"{name} {row}", f"{name} {9 - row}") for row in range(count))
+        for name in ("units", "cells", "becomes", "references", "reference_classes")
+    }
+    rows |= {name: tuple(f"{name} {row}" for row in range(count)) for name in ("samples", "predictions", "questions", "why")}
+    rows["groups"] = ((0, 1), (1, 0), (1, -1))
+    shared = {"view": "curve", "classes": ("a", "b"), "outputs": "labels", "time_axis": 2, "rate": 8.0, "channels": ("left",)}
+    assert set(rows | shared) == {field.name for field in fields(Names)}
+    names = Names(**rows, **shared)
+    for part in (names[[2, 0]], Names.join([names[[2]], names[[0]]]), Names.from_json(json.loads(json.dumps(names.to_json())))):
+        numbers = [2, 0] if len(part) == 2 else range(count)
+        for name, values in rows.items():
+            assert getattr(part, name) == tuple(values[row] for row in numbers), name
+        assert {name: getattr(part, name) for name in shared} == shared
+
+
 def test_names_are_shown():
     result = named(2)
     against = replace(result, target=torch.tensor([0, 1]), against=torch.tensor([[1, 2], [2, 2]]))

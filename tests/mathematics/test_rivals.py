@@ -73,6 +73,16 @@ def test_adaptive_places_are_quantiles_of_the_slope(batch_size: int):
     assert (places[1:-1] - np.linspace(1, 0, 10)[1:-1]).max() > 0.01, "the places are equally spaced, so this tests nothing"
 
 
+def test_a_line_of_equal_slopes_is_cut_equally_beside_one_that_bends():
+    x = torch.tensor([[2.0, 0.0], [2.0, 3.0]], dtype=torch.float64)
+    net = lambda x: x[:, 0] + x[:, 1].square()  # noqa: E731
+    found = ig2.PathMethod(paths.Adaptive(4), rule=None)(net, x, references=0.0, paths=True).paths[:, 0]
+    torch.testing.assert_close(found[0, :, 0], torch.linspace(2, 0, 5, dtype=torch.float64))
+    # 2t + 9t² has the slopes 4.25, 8.75, 13.25, 17.75 on the quarters; without the least of them their shares are 0, ⅙, ⅓, ½
+    places = torch.tensor([1, 0.875, 0.75, 0.5625, 0], dtype=torch.float64)
+    torch.testing.assert_close(found[1], places[:, None] * x[1])
+
+
 def test_idg_of_a_linear_output_sums_to_the_square_of_the_change():
     weight = data(6, seed=5)
     attribution = ig2.IDG(5)(lambda x: x @ weight[:, None], X, references=REFERENCES[:1])

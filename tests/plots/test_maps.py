@@ -135,6 +135,7 @@ def test_pictures_keep_the_range_of_images_and_stretch_other_data() -> None:
     np.testing.assert_allclose(picture(dim * 400), [[80 / 255, 160 / 255]])
     np.testing.assert_allclose(picture(dim - 1), [[0, 1]])
     np.testing.assert_allclose(picture(dim - 1, bounds=(-1, 1)), [[0.1, 0.2]])
+    np.testing.assert_allclose(picture(torch.full((1, 2, 3), -4.0)), np.zeros((2, 3)))
 
 
 def test_more_explicands_than_asked_for_are_left_out_and_counted() -> None:

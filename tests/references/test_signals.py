@@ -58,6 +58,9 @@ def test_a_shift_keeps_everything_but_when():
     for shifted in draw(Shifted(20, least=3), x)[0]:
         shifts = [k for k in range(11) if torch.equal(x[0].roll(k, dims=1), shifted)]
         assert len(shifts) == 1 and 3 <= shifts[0] <= 8
+    both = torch.cat([x, 10 - x])
+    first, second = draw(Shifted(20, least=3), both)
+    assert torch.equal(second, 10 - first)  # all by the same amounts
     refuses(InputError, "least", lambda: draw(Shifted(least=6), x))
 
 
@@ -83,6 +86,14 @@ def test_a_line_is_filled_by_itself():
     filled = draw(Interpolated(3), line)[0, 0, 0]
     assert torch.allclose(filled[3:9], line[0, 0, 3:9])
     assert filled[:3].tolist() == [3.0] * 3 and filled[9:].tolist() == [8.0] * 3
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_a_window_is_filled_between_its_neighbours_also_where_the_last_is_shorter(axis: int):
+    series = torch.tensor([[3.0, 9, 9, 7, 1, 9, 9, 2], [0.0, 1, 4, -5, 2, 2, 3, 8]])[None].double()
+    filled = draw(Interpolated(3, axis), series if axis == 2 else series.mT)[:, 0]
+    expected = torch.tensor([[7.0] * 3 + [9.0, 9.0, 9.0] + [9.0] * 2, [-5.0] * 3 + [3.75, 3.5, 3.25] + [2.0] * 2]).double()
+    torch.testing.assert_close(filled if axis == 2 else filled.mT, expected[None])
 
 
 @pytest.mark.parametrize("make", [TimeNoise, Shifted, PhaseRandomised, Interpolated])
