@@ -9,6 +9,7 @@ from torch import Tensor
 
 import ig2
 from ig2.errors import InputError
+from ig2.groups import count_groups
 from ig2.metrics import Deletion, DiffID, Insertion, SensitivityN
 from networks import data, refuses
 
@@ -84,6 +85,13 @@ def test_pooled_sums_a_paths_values_over_windows():
     windows = pooled.values.view(2, 2, 2, 3)
     assert torch.allclose(windows, windows.mean(dim=(1, 3), keepdim=True).expand_as(windows))
     assert torch.allclose(pooled.total, energies(x.mT))
+
+
+def test_groups_are_counted_in_their_order_and_what_is_in_none_comes_last():
+    numbers = torch.tensor([[7, -1, 2, 7, -1], [0, 1, 2, 3, 4], [-1, -1, 5, 5, 9]])
+    expected = torch.tensor([[1, 2, 0, 1, 2], [0, 1, 2, 3, 4], [2, 2, 0, 0, 1]])
+    assert torch.equal(count_groups(numbers), expected)
+    assert torch.equal(count_groups(numbers.view(3, 1, 5)), expected)
 
 
 # -- metrics -----------------------------------------------------------------------------------------------------------

@@ -114,11 +114,10 @@ def test_a_contrast_of_classes_is_a_difference_of_outputs():
 
 
 def test_weights_of_references_enter_the_mean():
-    weighted = ig2.references.Weighted(REFERENCES, [0, 1, 1, 0])
+    weighted = ig2.references.Weighted(REFERENCES, [0, 1, 3, 0])
     method = ig2.Strata(["act", "second"])
-    torch.testing.assert_close(
-        method(small(), X, 0, weighted).values, method(small(), X, 0, REFERENCES[1:3]).values, rtol=0, atol=1e-13
-    )
+    repeated = method(small(), X, 0, REFERENCES[[1, 2, 2, 2]])
+    torch.testing.assert_close(method(small(), X, 0, weighted).values, repeated.values, rtol=0, atol=1e-13)
 
 
 def test_it_costs_two_passes_and_a_gradient_for_each_pair():
@@ -209,6 +208,26 @@ def test_the_network_is_left_as_it_was():
 def test_no_contribution_at_all_is_shared_equally_over_what_there_is():
     attribution = ig2.Strata(["act", "second"])(small(), X[:1], 0, X[:1])  # the reference is the explicand
     assert float(attribution.values.abs().max()) < 1e-12
+
+
+class Rolled(nn.Module):
+    """Two layers, the second with everything two places further."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act, self.again = nn.ReLU(), nn.ReLU()
+        self.register_buffer("weight", torch.tensor([0.0, 0.0, 1.0, -1.0], dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.again(self.act(x).roll(2, dims=3)) * self.weight).flatten(1).sum(dim=1, keepdim=True)
+
+
+@pytest.mark.parametrize("x", [[3.0, 1.0, 0.0, 0.0], [1.0, 3.0, 0.0, 0.0]])
+def test_where_no_place_contributes_at_every_depth_those_do_that_contribute_to_the_mean(x: list[float]):
+    # 3 and −1 at the first two places of one layer and at the last two of the other: the larger gives the change its sign
+    values = ig2.Strata(["act", "again"])(Rolled(), torch.tensor(x).double().view(1, 1, 1, 4), references=0).values
+    expected = [1.0, 0.0, 1.0, 0.0] if x[0] > x[1] else [0.0, -1.0, 0.0, -1.0]
+    torch.testing.assert_close(values.flatten(), torch.tensor(expected, dtype=torch.float64))
 
 
 def test_it_fits_a_network_with_two_depths_or_with_the_layers_named():

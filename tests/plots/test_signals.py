@@ -82,6 +82,7 @@ def test_samples_without_names_that_are_not_are_images(shape):
 def test_names_decide_and_not_the_shape():
     image = drawing.made(data(1, 20, 2), names=ig2.names.Names("picture", ("strip",)))
     assert drawing.pictures(image.plot())
+    assert len(panels(plots.signal(image))) == 2  # asked for as a signal, the longer axis is that of time
 
 
 def test_the_curve_can_be_seen_on_strengths():

@@ -13,6 +13,7 @@ import torch
 
 from drawing import HOSTILE, SENTENCES, Tags, drawn, made, sample, texts
 from ig2 import InputError, plots
+from ig2.plots.labels import choose_ink
 from ig2.plots.texts import shade
 
 
@@ -30,6 +31,17 @@ def test_words_of_a_text_have_the_colour_of_their_score() -> None:
     words = [text.get_text() for text in figure.axes[0].texts][1:]
     assert words == SENTENCES[0]
     drawn(figure)
+
+
+def test_ink_has_the_greater_contrast_on_any_colour() -> None:
+    def contrast(one: float, other: float) -> float:
+        return (max(one, other) + 0.05) / (min(one, other) + 0.05)
+
+    for colour in itertools.product([0.0, 0.02, 0.04, 0.05, 0.3, 0.5, 0.7, 1.0], repeat=3):
+        # WCAG 2.2, relative luminance
+        parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]
+        luminance = 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+        assert choose_ink(colour) == ("white" if contrast(luminance, 1) > contrast(luminance, 0) else "black"), colour
 
 
 def test_words_of_low_trust_show_strength_alone_and_say_so() -> None:
