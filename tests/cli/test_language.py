@@ -38,6 +38,21 @@ def test_a_prompt_against_its_pair(ig2: Any, folder: str) -> None:
     assert again.code == 0, again.err
 
 
+@pytest.mark.parametrize("chat", [False, True])
+def test_the_pair_is_said_as_the_prompt_is(ig2: Any, folder: str, chat: bool) -> None:
+    prompts = ("In Germany people speak", "In France people speak")
+    asked = ("--prompt", prompts[0], "--rather-than", prompts[1], "--target", " Italian", "--against", " Rome")
+    said = ig2("explain", "--lm", folder, *asked, *(["--chat"] if chat else []))
+    assert said.code == 0, said.err
+    prompt, pair = ([{"role": "user", "content": text}] for text in prompts) if chat else prompts
+    alone = modalities.language.load(folder).explain(prompt, " Italian", " Rome", pair)
+    (target,) = json.loads(Path("ig2-out/summary.json").read_text())["targets"]
+    assert [item["score"] for item in target["words"]] == pytest.approx(alone.word_scores[0].tolist())
+    output, baseline = (float(part) for part in (alone.attribution.output, alone.attribution.baseline_output))
+    stored = library.Attribution.load("ig2-out/deepshap.safetensors")
+    assert [float(stored.output), float(stored.baseline_output)] == pytest.approx([output, baseline])
+
+
 def test_what_is_nearly_certain_is_not_shown_as_certain(ig2: Any, folder: str) -> None:
     call = ("explain", "--lm", folder, "--prompt", "In Germany people speak", "--target", " Rome")
     with pytest.MonkeyPatch.context() as patch:

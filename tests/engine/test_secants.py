@@ -305,6 +305,12 @@ OPERATIONS = {
     "normalize": lambda z: F.normalize(z, dim=1),
     "norm": lambda z: torch.stack([z.norm(dim=1), z.norm(1, dim=1), torch.linalg.norm(z.exp(), dim=1)], 1),
     "other norms": lambda z: torch.stack([torch.linalg.vector_norm(z, p, dim=1) for p in (3, math.inf)], 1),
+    "norms with their axes": lambda z: (
+        z
+        / torch.cat(
+            [torch.linalg.vector_norm(z[:, i : i + 2], p, dim=1, keepdim=True) for i, p in ((0, math.inf), (2, 3), (4, 2))], 1
+        ).repeat(1, 2)
+    ),
     "cosine": lambda z: F.cosine_similarity(z[:, :3], z[:, 3:])[:, None],
     "glu": lambda z: F.glu(z, 1),
     "layer norm": lambda z: F.layer_norm(z.view(-1, 2, 3), (2, 3), ONES[:, 0], ONES[:, 1]),

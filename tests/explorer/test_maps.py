@@ -11,6 +11,7 @@ import pytest
 
 import ig2
 from ig2.errors import InputError
+from ig2.explorer import Collection
 from ig2.explorer.maps import Map, Reader, match, read_map, subtract
 from ig2.runs.files import open_part
 from ig2.views import Bars, Picture, Words, pool
@@ -64,6 +65,17 @@ def test_maps_of_two_sizes_are_compared_on_the_smaller():
     np.testing.assert_allclose(subtract(first, second), np.array([[10, 18], [42, 50]]) / 120 - np.eye(2) / 2)
     assert match([Map(Words(("a",)), np.ones(1)), Map(Words(("b",)), np.ones(1))]) is None
     assert match([large, Map(Bars(("a",)), np.ones(1))]) is None
+
+
+def test_two_stores_have_a_difference_of_what_both_explain_and_three_have_none(tmp_path):
+    made = [("a", ["x", "y", "z"]), ("b", ["z", "w", "x"]), ("c", ["x", "y", "z"])]
+    folders = [tiny(tmp_path / name, ids, [2.0, -1.0, 3.0]) for name, ids in made]
+    for count, differ in ((1, ""), (2, "xz"), (3, "")):
+        rows = Collection(folders[:count]).describe_rows(np.arange(3))
+        assert [row["id"] for row in rows] == ["x", "y", "z"]
+        assert [row["difference"] is not None for row in rows] == [row["id"] in differ for row in rows]
+        for place in range(1, min(count, 2)):
+            assert [row["maps"][place] is not None for row in rows] == [True, False, True]
 
 
 def test_a_map_less_itself_on_another_scale_is_nothing():
