@@ -270,6 +270,17 @@ def test_a_picture_on_the_terminal_has_its_proportions_and_its_map_in_place(heig
         assert [row[place] for place in (0, 31, 32, 63)] == [white, black, left, right]
 
 
+@pytest.mark.parametrize("columns", [40, 50, 60, 70, 80])
+def test_a_picture_and_its_map_fit_the_terminal_beside_the_labels(columns):
+    view = InputView("photo", Picture(np.zeros((8, 8, 3), np.uint8)), "cat", None, "cat", (),
+                     (MethodView("IG²", np.eye(8), {"output": 1.0}, {}),))  # fmt: skip
+    console = Console(file=StringIO(), force_terminal=True, color_system="truecolor", width=columns)
+    print_answer(console, view, 16)
+    lines = [plain(line) for line in console.file.getvalue().splitlines() if "▀" in line]
+    assert lines and all(len(line.rstrip()) <= columns for line in lines)
+    assert all(len({part.count("▀") for part in line.split()[-2:]}) == 1 for line in lines)  # none is cut off
+
+
 def test_the_strongest_parts_have_their_cells_and_signs():
     columns, cells = tuple("abcdefg"), tuple("1234567")
     scores = np.array([0.5, -4.0, 0.25, 3.0, -0.125, -2.0, 1.0])

@@ -505,6 +505,13 @@ def test_an_export_that_is_too_large_is_refused(addresses, monkeypatch):
     assert get(addresses["photos"], "/export?format=exe")[0] == 400
 
 
+def test_few_rows_of_a_large_store_are_exported(addresses, photos, monkeypatch):
+    size = sum(path.stat().st_size for path in photos.stores[0].files)
+    monkeypatch.setattr("ig2.explorer.exports.MOST_BYTES", size // 4)
+    assert get(addresses["photos"], "/export?format=parquet&text=dark%2F00")[0] == 200
+    assert get(addresses["photos"], "/export?format=parquet")[0] == 400
+
+
 def test_a_brush_and_a_cluster_choose(addresses, photos):
     shown = photos.project()
     inside = (shown.points[:, 0] <= 0.5) & (shown.points[:, 1] <= 0.7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from ig2.metrics import Deletion, Insertion
 from ig2.report.figures import draw_figure
 from ig2.views import Curve
 from networks import refuses, seeded
+from reports import row, signal
 
 SIDE = 6
 
@@ -150,6 +152,16 @@ def test_a_signal_is_a_curve_with_its_channels_and_times(tmp_path, layout, value
     expected = x[1].reshape(1, 40) if layout == "T" else x[1] if layout == "CT" else x[1].T
     np.testing.assert_array_equal(shown.view.lowest, expected)
     assert draw_figure(shown, "a signal").axes
+
+
+@pytest.mark.parametrize("make", [row, signal])
+def test_a_figure_has_a_panel_for_each_method_however_many(make):
+    shown = make()
+    panels = [
+        sum(bool(axes.get_title(loc="left") or axes.get_title()) for axes in draw_figure(few, "a title").axes)
+        for few in (replace(shown, methods=shown.methods[:1] * count) for count in (2, 11))
+    ]
+    assert panels == [2, 11]
 
 
 def test_a_store_without_them_shows_none(photos):

@@ -249,3 +249,14 @@ def test_attributions_that_are_not_numbers_are_refused(metric):
         metric(None, values, truth=some_masks(2, 6))
     with pytest.raises(InputError, match="sign"):
         type(metric)(sign="plus")(None, data(2, 6), truth=some_masks(2, 6))
+
+
+def test_what_rounding_leaves_of_a_sum_of_many_is_no_total():
+    values = torch.tensor([[1.0, -1.0]], dtype=torch.float64).repeat(1, 500)
+    values[0, 0] += 1e-13
+    mask = torch.zeros(1, 1000)
+    mask[:, :3] = 1
+    with pytest.warns(ig2.errors.IG2Warning, match="sums to zero"):
+        assert GTSum(sign="keep")(None, values, truth=mask).n == 0
+    values[0, 0] += 1e-9
+    assert GTSum(sign="keep")(None, values, truth=mask).n == 1
