@@ -12,6 +12,7 @@ from PIL import Image
 from torch import nn
 
 import ig2
+import reports
 from browsing import open_screen
 from ig2 import modalities
 from ig2.errors import InputError
@@ -20,7 +21,6 @@ from ig2.metrics import Deletion, Insertion
 from ig2.report.figures import draw_figure
 from ig2.views import Curve
 from networks import refuses, seeded
-from reports import row, signal
 
 SIDE = 6
 
@@ -154,7 +154,7 @@ def test_a_signal_is_a_curve_with_its_channels_and_times(tmp_path, layout, value
     assert draw_figure(shown, "a signal").axes
 
 
-@pytest.mark.parametrize("make", [row, signal])
+@pytest.mark.parametrize("make", [reports.row, reports.signal])
 def test_a_figure_has_a_panel_for_each_method_however_many(make):
     shown = make()
     panels = [
