@@ -15,6 +15,7 @@ from ig2.cli import inputs
 from ig2.cli.methods import find_rule
 from ig2.demo import photos as demo_photos
 from ig2.demo import tables
+from ig2.explorer import Collection
 from ig2.methods.catalogue import METHODS
 from ig2.modalities.table import modality
 from ig2.runs import planning
@@ -321,6 +322,15 @@ def test_references_of_text_and_of_tables_are_files(ig2):
     assert said.code == 0 and re.search(r"rather than (setosa|versicolor|virginica)\n", said.out)
     refusal = ig2.refused("explain", "--text", "Why?", "--references", ".")
     assert "no references can be chosen" in refusal and "may be the text" in refusal
+
+
+def test_a_strategy_of_references_is_a_line_and_the_store_is_known_by_its_output(ig2):
+    ig2.module()
+    said = ig2("explain", ig2.photo(), "-m", "mine:small", "--references", "zeros", "--steps", 2)
+    assert re.search(r"(?m)^  references +zeros$", said.out)
+    status = ig2("status", "ig2-out/store").out
+    assert re.search(r"(?m)^  source +inputs 1$", status)
+    assert Collection([Path("ig2-out/store")]).names == ["ig2-out"]
 
 
 def test_fewer_references_than_asked_for_are_a_line(ig2):

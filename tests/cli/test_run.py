@@ -64,6 +64,12 @@ def test_processes_that_read_can_be_turned_off(ig2, folder, monkeypatch):
     assert asked == [None, False]
 
 
+def test_options_of_ray_are_not_ignored(ig2, folder):
+    for option in ("--workers", "--gpus-per-worker"):
+        said = ig2("run", "photos", *COMMON, option, 1)
+        assert said.code == 2 and f"{option} is for a run with Ray: add --engine ray" in said.err
+
+
 def test_the_status_shows_failures_and_the_time_left(ig2, folder):
     (folder / "photos/a/bad.png").write_bytes(b"x")
     ig2("run", "photos", *COMMON)

@@ -64,8 +64,8 @@ class Typed(Source):
         return (Item(self.inputs.names[number], number) for number in self.inputs.chosen)
 
     def describe(self) -> dict[str, Any]:
-        inputs = self.inputs
-        return {"inputs": key_of(self.states, list(inputs.names), list(inputs.chosen))}
+        names, chosen = list(self.inputs.names), list(self.inputs.chosen)
+        return {"inputs": len(chosen), "digest": key_of(self.states, names, chosen)}
 
     def extract(self, content: Any, modality: Modality, column: str | None) -> Any:
         return content

@@ -266,8 +266,8 @@ class RunCommandOptions(AskingOptions):
     engine: str = option(
         "local", "Where to run: local for this process, ray for several processes or machines.", complete=("local", "ray")
     )
-    workers: int = option(2, "The number of worker processes, with Ray.", bounds=(1, 100_000))
-    gpus_per_worker: float = option(0.0, "The number of GPUs per worker, with Ray.", metavar="N")
+    workers: int | None = option(None, "The number of worker processes, with Ray. Default: 2.", bounds=(1, 100_000))
+    gpus_per_worker: float | None = option(None, "The number of GPUs per worker, with Ray. Default: 0.", metavar="N")
     address: str | None = option(None, "The address of a Ray cluster. Default: a cluster on this machine.")
 
 

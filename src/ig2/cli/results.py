@@ -107,6 +107,8 @@ def _print_input(
             print_line(console, shown.name, f"explains {shown.question}", width)
     if part.contrasts:
         print_line(console, "references", describe_references(part, i, source), width)
+    elif source is not None and any(call.references is not None for call in part.calls.values()):
+        print_line(console, "references", source, width)  # a strategy
     print_answer(console, view, width, scale)
     for shown in view.methods:
         if isinstance(view.view, Picture) and shown.is_against:  # which a picture of strength alone does not show

@@ -41,6 +41,10 @@ def run(options: RunCommandOptions) -> None:
     """Explain every item of the source, and print where the store is."""
     if options.engine not in ("local", "ray"):
         raise ChoiceError(f"--engine {options.engine!r} is unknown: use local or ray")
+    for name in ("workers", "gpus_per_worker", "address"):
+        if options.engine == "local" and getattr(options, name) is not None:
+            option = name.replace("_", "-")
+            raise ChoiceError(f"--{option} is for a run with Ray: add --engine ray, or omit it")
     if options.lm is None and options.precision is not None:
         raise ChoiceError("--precision is for a language model: name one with --lm, for example --lm smollm2")
     source = find_source(options.source, id=options.id, label=options.label, skip=options.out)
@@ -62,7 +66,7 @@ def run(options: RunCommandOptions) -> None:
             processes=False if options.read_by_threads else None,
             retry_failed=options.retry_failed,
         )
-        cluster = Cluster(options.workers, options.gpus_per_worker, options.address)
+        cluster = Cluster(options.workers or 2, options.gpus_per_worker or 0.0, options.address)
         try:
             store = ig2.run(
                 source,

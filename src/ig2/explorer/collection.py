@@ -404,8 +404,12 @@ def _name_part(part: Any) -> str:
 
 
 def _name_stores(folders: Sequence[Path]) -> list[str]:
-    """Return a short name for each store: its folder's, with the one above where two are alike."""
-    names = [folder.resolve().name for folder in folders]
+    """Return a short name for each store: its folder's, with the one above where two are alike.
+
+    The store of `ig2 explain` lies in the folder `store` of its output, which has the name.
+    """
+    found = [folder.resolve() for folder in folders]
+    names = [place.parent.name if place.name == "store" else place.name for place in found]
     if len(set(names)) == len(names):
         return names
     longer = ["/".join(folder.resolve().parts[-2:]) for folder in folders]
