@@ -427,7 +427,7 @@ class Attribution(Fields[Structured]):
         >>> import ig2, torch
         >>> frame = ig2.Gradient()(torch.nn.Linear(4, 3), torch.eye(4)[:2], target=1).to_frame(per="input")
         >>> list(frame.columns), len(frame)
-        (['input', 'explained', 'output', 'strength', 'complete', 'total'], 2)
+        (['input', 'explained', 'output', 'strength', 'complete', 'margin', 'total'], 2)
         """
         if per not in ("unit", "input"):
             raise InputError(f"per must be 'unit' or 'input', got {describe(per)}")

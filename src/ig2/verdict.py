@@ -341,13 +341,13 @@ CHECKS = (
     Check("empty", "residual", "none", "empty", lambda at: np.full(len(at), False),
           "explains nothing, since it is empty"),
     # Is the other class at the far end?
-    Check("opposed", "contrast", "poor", "references speak more for it",
+    Check("opposed", "contrast", "poor", "baselines speak more for it",
           lambda at: (at.far >= at.output) & ~at.is_unchanged,
-          "has no contrast to explain{share}, since its references speak more for the class "
+          "has no contrast to explain{share}, since its baselines speak more for the class "
           "than x does", otherwise=OTHERS, options=("--against others",)),
-    Check("same_side", "contrast", "poor", "references are of the same class",
+    Check("same_side", "contrast", "poor", "baselines are on its side",
           lambda at: (at.far > 0) & (at.far > SIDE * at.output) & ~at.is_unchanged,
-          "misses {kept:.0%} of the margin{share}, since its references are on the side of the "
+          "misses {kept:.0%} of the margin{share}, since its baselines are on the side of the "
           "class too",
           lambda at: {"kept": float(np.median(at.far / at.output))}, otherwise=OTHERS,
           options=("--against others",)),

@@ -492,7 +492,7 @@ def dropping():
     found = []
     for out in ("a", "b"):
         said = ig2("explain", photo, "-m", "mine:dropping", "--method", "ig", "--steps", 2, "-o", out)
-        assert said.code == 0 and re.search(r"IG +sums to the change in the output\n", said.out)
+        assert said.code == 0 and re.search(r"IG +sums to the change in the output\b", said.out)
         found.append(Attribution.load(Path(out, "ig.safetensors")).values)
     assert torch.equal(*found)
 

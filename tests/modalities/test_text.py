@@ -572,7 +572,7 @@ def test_references_of_text_are_chosen_from_texts_and_of_texts_that_were_read(as
     texts = ["Who wrote Hamlet?", "How many people live there?"]
     read, unread = (ig2.Question("LOC", None, pool).contrast(asked, batch) for pool in (asked.pool(texts), texts))
     assert read.names == unread.names and {*read.names[0]} == {*texts}
-    with pytest.raises(InputError, match=r"references must be samples as .* gives them, got Batch"):
+    with pytest.raises(InputError, match=r"references must be samples as .* returns them, got Batch"):
         ig2.Question(against=None, references=Batch((LONG,), torch.zeros(1, 5, 3))).contrast(asked, batch)
     with pytest.raises(InputError, match="batch must be samples as"):
         ig2.Question(against=None).contrast(asked, Batch((LONG,), torch.zeros(1, 5, 3)))
