@@ -24,7 +24,8 @@ from ig2.explorer.site import export_site
 from ig2.modalities.base import Batch, Subject
 from ig2.report import Content, build, render
 from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
-from ig2.runs.plan import Plan, Saving, make_table
+from ig2.runs.plan import Plan, Saving
+from ig2.runs.rows import make_table
 from ig2.runs.sources import find_source
 from stores import read_script
 

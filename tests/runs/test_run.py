@@ -33,8 +33,9 @@ from ig2._utils.suggestions import ChoiceError
 from ig2.errors import InputError
 from ig2.explorer import Collection
 from ig2.groups import Groups
-from ig2.runs import Store, execution
+from ig2.runs import Store, execution, pooling
 from ig2.runs import plan as plans
+from ig2.runs import rows as rows_of
 from ig2.runs.files import lock_store
 from ig2.runs.manifest import _fingerprint_weights
 from ig2.runs.planning import check_saving, make_plan
@@ -617,13 +618,13 @@ def test_seconds_that_are_none_are_refused(seconds: Any, net: nn.Module, tmp_pat
 @pytest.mark.parametrize("groups", [ig2.Grid(3, 4), ig2.Superpixels(5)])
 def test_images_are_pooled_alike_alone_and_together(groups: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     images, values = data(7, 3, 13, 17).float().sigmoid(), data(7, 3, 13, 17, seed=2).float()
-    monkeypatch.setattr("ig2.runs.plan.POOLED_AT_ONCE", 3 * values[0].numel())
-    labels = plans._label_planes(groups, images)
+    monkeypatch.setattr("ig2.runs.pooling.POOLED_AT_ONCE", 3 * values[0].numel())
+    labels = pooling.label_planes(groups, images)
 
     def pool(chosen: slice) -> list[list[float]]:
         if isinstance(groups, ig2.Grid):
-            return plans.pool(plans.list_members(labels[0]), values[chosen]).tolist()
-        return [row.tolist() for row in plans._pool_each(groups, images[chosen], values[chosen])["values"]]
+            return pooling.pool(pooling.list_members(labels[0]), values[chosen]).tolist()
+        return [row.tolist() for row in pooling.pool_each(groups, images[chosen], values[chosen])["values"]]
 
     pooled = pool(slice(None))
     for i, (label, row) in enumerate(zip(labels.flatten(1), values, strict=True)):
@@ -635,10 +636,10 @@ def test_images_are_pooled_alike_alone_and_together(groups: Any, monkeypatch: py
 
 def test_a_field_that_is_not_finite_leaves_the_others_as_they_are() -> None:
     values = data(1, 3, 8, 8).float()
-    members = plans.list_members(ig2.Grid(2, 2).labels(values)[0, 0])
-    before = plans.pool(members, values)[0].tolist()
+    members = pooling.list_members(ig2.Grid(2, 2).labels(values)[0, 0])
+    before = pooling.pool(members, values)[0].tolist()
     values[0, 1, 7, 0] = torch.inf
-    assert plans.pool(members, values)[0].tolist() == [*before[:2], torch.inf, before[3]]
+    assert pooling.pool(members, values)[0].tolist() == [*before[:2], torch.inf, before[3]]
 
 
 def test_of_a_grid_its_fields_are_copied_and_nothing_larger(
@@ -675,13 +676,13 @@ def test_a_table_is_the_same_of_columns_and_of_rows(photos: Path, subject: modal
         check_saving(ig2.Saving("float32", gradcf=True, metrics=scored), subject),
     )
     rows = plan.explain(plan.read(list(items)))()
-    assert isinstance(rows, plans.Columns) and len(rows) == 12
+    assert isinstance(rows, rows_of.Columns) and len(rows) == 12
     schema = plan.make_schema(rows[0])
-    table = plans.make_table(rows, schema)
-    assert table.equals(plans.make_table(list(rows), schema))
-    other = plans.Columns(12, {**rows.columns, "values": rows.columns["values"][:, :, 1:]})
-    assert plans.make_table(other, schema)["error_kind"].to_pylist() == ["InputError"] * 12
-    refuses(InputError, "expected 11", lambda: plans.Columns(11, rows.columns))
+    table = rows_of.make_table(rows, schema)
+    assert table.equals(rows_of.make_table(list(rows), schema))
+    other = rows_of.Columns(12, {**rows.columns, "values": rows.columns["values"][:, :, 1:]})
+    assert rows_of.make_table(other, schema)["error_kind"].to_pylist() == ["InputError"] * 12
+    refuses(InputError, "expected 11", lambda: rows_of.Columns(11, rows.columns))
 
 
 def test_weights_are_digested_by_threads_as_by_one(net: nn.Module) -> None:

@@ -22,7 +22,8 @@ from ig2.modalities.samples import Sample
 from ig2.question import Inquiry, Question
 from ig2.report import Content
 from ig2.runs.files import FORMAT, MANIFEST, PARTS, write_json, write_part
-from ig2.runs.plan import Plan, Row, Saving, make_table
+from ig2.runs.plan import Plan, Saving
+from ig2.runs.rows import Row, make_table
 from ig2.runs.sources import Source, find_source
 from ig2.views import Picture
 

@@ -39,8 +39,9 @@ from ig2.report.page import render_index
 from ig2.runs.execution import run_plan
 from ig2.runs.files import LOCK, MANIFEST, find_differences, lock_store, read_manifest
 from ig2.runs.manifest import make_fingerprint
-from ig2.runs.plan import Plan, Row, Saving
+from ig2.runs.plan import Plan, Saving
 from ig2.runs.planning import is_source, read_pool
+from ig2.runs.rows import Row
 from ig2.runs.sources import Item, Reading, Source
 from ig2.runs.store import Store
 from ig2.runs.store import open as open_store

@@ -24,7 +24,8 @@ from ig2.references.contrast import Contrast, check_finite
 from ig2.report import Content, build
 from ig2.report.encoding import encode_thumbnail
 from ig2.report.page import render_details
-from ig2.runs.plan import Cells, Showing
+from ig2.runs.plan import Showing
+from ig2.runs.rows import Cells
 
 JSON_COLUMNS = ("summary", "entry", "settings")  # of a row, for the report
 

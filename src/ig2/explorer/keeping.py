@@ -10,7 +10,8 @@ from ig2._utils.files import make_subfolder, write_file
 from ig2.errors import InputError
 from ig2.runs.files import Writer, list_parts, lock_store, read_part
 from ig2.runs.manifest import check_manifest, make_fingerprint, make_folder
-from ig2.runs.plan import Plan, Row, make_table
+from ig2.runs.plan import Plan
+from ig2.runs.rows import Row, make_table
 
 SUFFIX = "-whatif"
 INPUTS = "inputs"  # the folder of images, in that of the store

@@ -26,8 +26,9 @@ from ig2.question import COUNT, Question
 from ig2.report.encoding import drop_nan, encode_scores
 from ig2.runs.files import read_kept
 from ig2.runs.manifest import describe_model, read_question
-from ig2.runs.plan import MakeMethod, Row, Saving
+from ig2.runs.plan import MakeMethod, Saving
 from ig2.runs.planning import make_plan
+from ig2.runs.rows import Row
 from ig2.runs.sources import Item, Source
 from ig2.verdict import mark_row
 

@@ -45,9 +45,10 @@ from ig2.runs.files import (
 from ig2.runs.ids import contains, count_items, hash_ids, list_stored_ids
 from ig2.runs.language import plan_prompts
 from ig2.runs.manifest import check_manifest, make_fingerprint, make_folder
-from ig2.runs.plan import Finish, Loaded, MakeMethod, Plan, Row, Saving, make_table
+from ig2.runs.plan import Finish, Loaded, MakeMethod, Plan, Saving
 from ig2.runs.planning import check_saving, find_model, make_plan
 from ig2.runs.readers import can_fork, open_readers, pin
+from ig2.runs.rows import Row, make_table
 from ig2.runs.sources import Item, Reading, find_source, group_items
 from ig2.runs.store import Store
 

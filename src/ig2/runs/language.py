@@ -19,7 +19,8 @@ from ig2.modalities.modality import Modality
 from ig2.modalities.text.modality import TEXTS, Texts
 from ig2.model import Preparation, wrap
 from ig2.question import COUNT, Question
-from ig2.runs.plan import REFERENCE_VALUES, Finish, Plan, Row, Saving, list_own_columns
+from ig2.runs.plan import Finish, Plan, Saving, list_own_columns
+from ig2.runs.rows import REFERENCE_VALUES, Row
 from ig2.runs.sources import Source, find_source
 
 QUESTION_COLUMNS = ("target", "against", "rather_than")  # columns of a row that say what is asked of its prompt

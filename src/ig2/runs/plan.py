@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ig2._utils.checks import check_count, is_number, require
 from ig2._utils.files import FileError
 from ig2.attribution import Attribution
-from ig2.errors import IG2Error, IG2Warning, InputError, reason
+from ig2.errors import IG2Warning, InputError
 from ig2.groups import Groups
 from ig2.methods import Grid, Method
 from ig2.metrics.base import Metric, Scores
 from ig2.modalities.base import Batch, Subject, find_tensor
 from ig2.modalities.modality import TENSORS, Modality, Values
-from ig2.modalities.samples import BadRowsError
 from ig2.model import Model
 from ig2.question import Call, Inquiry, Question
 from ig2.runs.aggregates import CURVE
-from ig2.runs.files import FLUSH_SECONDS, PART_BYTES, arrow, clean_text
+from ig2.runs.files import FLUSH_SECONDS, PART_BYTES, arrow
+from ig2.runs.pooling import label_planes, list_members, pool, pool_each
+from ig2.runs.rows import REFERENCE_VALUES, Cells, Columns, Row, describe_failure, find_type
 from ig2.runs.sources import Item, Source, split_label
 from ig2.runs.store import EXTRA, SHAPE
 from ig2.targets import Target
@@ -36,14 +36,8 @@ from ig2.task import scores
 from ig2.verdict import NUMBERS
 
 MakeMethod = Callable[[Subject | None, Batch], Method]
-Row = dict[str, Any]
-Cells = Sequence[Any] | NDArray[Any]
 Finish = Callable[[], Sequence[Row]]
 """Makes the rows of items that the network has explained: pools values, writes pictures."""
-POOLED_AT_ONCE = 2**20  # values, as float64: what fits into caches, and memory that is not faulted in anew
-GPU_SHARE = 16  # times as many on a GPU, where a launch takes longer than a pass through a cache
-REFERENCE_VALUES = "reference_values"
-VALUES = ("values", REFERENCE_VALUES)  # which a method returns finite, and float16 may not hold
 OF_REFERENCES = ("reference_outputs", "reference_trust")
 INTEGERS = ("label", "target", "prediction")
 LARGEST = 2**63 - 1  # of them; a larger label, a hash for example, is a text
@@ -68,25 +62,6 @@ class Loaded:
     """The rows of items that could not be read or explained, by position."""
     batches: list[tuple[list[int], Batch]] | None
     """The other items in batches, with their positions; None if they are read later, before they are explained."""
-
-
-@dataclass(frozen=True, eq=False)
-class Columns(Sequence[Row]):
-    """The rows of a batch as columns, which become a table without a dictionary for each row."""
-
-    length: int
-    columns: Mapping[str, Cells]
-
-    def __post_init__(self) -> None:
-        for name, column in self.columns.items():
-            if len(column) != self.length:
-                raise InputError(f"{name} has {len(column)} rows, expected {self.length}")
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, row: Any) -> Any:
-        return {name: column[range(self.length)[row]] for name, column in self.columns.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -393,7 +368,7 @@ class Plan:
         """Return the positions of each field, which are the same for all samples of a shape."""
         key = (samples.shape[1:], device)
         if self._known.get("members", (None,))[0] != key:
-            self._known["members"] = key, list_members(_label_planes(grid, samples[:1])[0]).to(device)
+            self._known["members"] = key, list_members(label_planes(grid, samples[:1])[0]).to(device)
         members: Tensor = self._known["members"][1]
         return members
 
@@ -461,7 +436,7 @@ class Plan:
         if isinstance(self.saving.values, Groups):
             if isinstance(self.saving.values, Grid):
                 return {"values": values.numpy().reshape(len(values), self.saving.values.rows, self.saving.values.columns)}
-            return _pool_each(self.saving.values, batch.attributed, values)
+            return pool_each(self.saving.values, batch.attributed, values)
         if self.saving.values == "units":
             if self.subject is None or batch.units is None:
                 raise InputError("units are words or columns, and these inputs have none: keep float32, or a grid")
@@ -518,148 +493,13 @@ class Plan:
                 types[name] = pyarrow.list_(element) if flat else pyarrow.fixed_shape_tensor(element, row[name].shape)
         if "values" in types:
             types |= {f"values_{name}": types["values"] for name in self.beside}
-        return pyarrow.schema(types | {name: _find_type(cell) for name, cell in row.items() if name not in types})
+        return pyarrow.schema(types | {name: find_type(cell) for name, cell in row.items() if name not in types})
 
 
 def list_own_columns(attribution: Attribution) -> dict[str, Tensor | list[Any]]:
     """Return the columns of an attribution's note and of the fields of the user, by name."""
     own = {EXTRA + name: column for name, column in attribution.extra.items()}
     return {"note": [attribution.note] * len(attribution), **own} if attribution.note else own
-
-
-def _find_type(cell: Any) -> Any:
-    """Return the Arrow type of a column, from a cell."""
-    pyarrow = arrow()
-    if isinstance(cell, np.ndarray):
-        return pyarrow.fixed_shape_tensor(pyarrow.from_numpy_dtype(cell.dtype), cell.shape)
-    if isinstance(cell, bytes):
-        return pyarrow.binary()  # which conditions cannot compare
-    return pyarrow.string() if isinstance(cell, str) else pyarrow.float64()
-
-
-def make_table(rows: Sequence[Row], schema: Any) -> Any:
-    """Return rows as an Arrow table; a row with tensors of another shape or non-finite values becomes an error."""
-    pyarrow = arrow()
-    shapes = {field.name: tuple(field.type.shape) for field in schema if isinstance(field.type, pyarrow.FixedShapeTensorType)}
-    columns: Mapping[str, Cells]
-    if (
-        isinstance(rows, Columns)
-        and all(_are_of(shape, rows.columns.get(name, ())) for name, shape in shapes.items())
-        and all(_are_finite(rows.columns.get(name, ())) for name in VALUES)
-    ):
-        columns = rows.columns
-    else:
-        rows = [_fit(row, shapes) for row in rows]
-        columns = {name: [row.get(name) for row in rows] for name in schema.names}
-    arrays = [_make_array(columns.get(column.name, [None] * len(rows)), column.type) for column in schema]
-    return pyarrow.table(arrays, schema=schema)
-
-
-def _are_of(shape: tuple[int, ...], cells: Cells) -> bool:
-    return cells.shape[1:] == shape if isinstance(cells, np.ndarray) else all(cell.shape == shape for cell in cells)
-
-
-def _are_finite(cells: Cells) -> bool:
-    return bool(np.isfinite(cells).all()) if isinstance(cells, np.ndarray) else all(np.isfinite(cell).all() for cell in cells)
-
-
-def _fit(row: Row, shapes: Mapping[str, tuple[int, ...]]) -> Row:
-    identity: Row = {name: row[name] for name in ("id", "label", "label_name") if name in row}
-    for name in VALUES:
-        if row.get(name) is not None and not np.isfinite(row[name]).all():
-            kind = row[name].dtype
-            hint = ": keep float32" if kind == np.float16 else ""
-            message = f"the {name} of this item are too large for {kind}, which ends at {np.finfo(kind).max:.6g}{hint}"
-            return {**identity, "error": message, "error_kind": "InputError"}
-    for name, shape in shapes.items():
-        tensor = row.get(name)
-        if tensor is None or tensor.shape == shape:
-            continue
-        if name == "gradcf" and tensor.shape[1:] == shape[1:] and len(tensor) < shape[0]:
-            # an item with fewer references than the first one
-            missing = np.full((shape[0] - len(tensor), *shape[1:]), np.nan, tensor.dtype)
-            row = {**row, "gradcf": np.concatenate([tensor, missing])}
-            continue
-        message = f"the {name} of this item are {tuple(tensor.shape)}, those of the store {shape}"
-        return {**identity, "error": message, "error_kind": "InputError"}
-    return row
-
-
-def _make_array(cells: Cells, kind: Any) -> Any:
-    pyarrow = arrow()
-    if not isinstance(kind, pyarrow.FixedShapeTensorType):
-        try:
-            return pyarrow.array(list(cells), kind)
-        except UnicodeEncodeError:  # of one text, which must not end the run
-            return pyarrow.array([_clean(cell) for cell in cells], kind)
-    width, dtype, mask = kind.storage_type.list_size, kind.value_type.to_pandas_dtype(), None
-    flat = np.zeros((len(cells), width), dtype)
-    if isinstance(cells, np.ndarray):
-        flat[:] = cells.reshape(len(cells), width)
-    else:
-        mask = pyarrow.array([cell is None for cell in cells], pyarrow.bool_())
-        for place, cell in enumerate(cells):
-            if cell is not None:
-                flat[place] = cell.reshape(-1)
-    storage = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat.reshape(-1)), width, mask=mask)
-    return pyarrow.ExtensionArray.from_storage(kind, storage)
-
-
-def _clean(cell: Any) -> Any:
-    """Return a text, or several, as valid UTF-8."""
-    return clean_text(cell) if isinstance(cell, str) else cell if cell is None else [clean_text(text) for text in cell]
-
-
-def _label_planes(groups: Groups, samples: Tensor) -> Tensor:
-    """Return the group of each position of images, (B, H, W)."""
-    size = samples.shape[-2:]
-    return groups.labels(samples.cpu()).expand(len(samples), *[1] * (samples.ndim - 3), *size).reshape(len(samples), *size)
-
-
-def list_members(labels: Tensor) -> Tensor:
-    """Return the positions of each group, (groups, size of the largest), padded with the position after the last.
-
-    >>> list_members(torch.tensor([[0, 1], [2, 1]]))
-    tensor([[0, 4],
-            [1, 3],
-            [2, 4]])
-    """
-    flat = labels.flatten()
-    sizes, order = torch.bincount(flat), flat.argsort(stable=True)
-    members = torch.full((len(sizes), int(sizes.max())), len(flat))
-    members[flat[order], torch.arange(len(flat)) - (sizes.cumsum(0) - sizes)[flat[order]]] = order
-    return members
-
-
-def pool(members: Tensor, values: Tensor) -> Tensor:
-    """Return the sums of values (B, ..., H, W) over channels and over groups shared by all samples, (B, groups).
-
-    Sums are in float64 and in a fixed order: that of `index_add` on a GPU varies between calls.
-    """
-    step = max(1, POOLED_AT_ONCE * (GPU_SHARE if values.is_cuda else 1) // max(1, values[0].numel()))
-    sums = [values.new_zeros((0, len(members)), dtype=torch.float32)]
-    for first in range(0, len(values), step):
-        part = values[first : first + step]
-        plane = part.reshape(len(part), -1, part.shape[-2] * part.shape[-1]).sum(dim=1, dtype=torch.float64)
-        padded = torch.nn.functional.pad(plane, (0, 1))  # zero, after the last place
-        sums.append(padded[:, members].sum(dim=-1).float())
-    return torch.cat(sums)
-
-
-def _pool_each(groups: Groups, samples: Tensor, values: Tensor) -> dict[str, Cells]:
-    """Return the sum of the values of each group, and the groups' positions, for images with individual groups."""
-    labels = _label_planes(groups, samples)
-    step, sums = max(1, POOLED_AT_ONCE // max(1, values[0].numel())), list[Any]()
-    for first in range(0, len(values), step):
-        part, label = values[first : first + step], labels[first : first + step]
-        plane = part.reshape(len(part), -1, *part.shape[-2:]).sum(dim=1, dtype=torch.float64)
-        sizes = label.flatten(1).amax(dim=1) + 1
-        width = int(sizes.max())
-        places = label + width * torch.arange(len(part))[:, None, None]
-        total = torch.zeros(len(part) * width, dtype=plane.dtype).index_add_(0, places.reshape(-1), plane.reshape(-1))
-        rows = total.float().numpy().reshape(len(part), width)
-        sums += [row[:size] for row, size in zip(rows, sizes.tolist(), strict=True)]
-    return {"values": sums, "regions": labels.numpy().astype(np.uint16)}
 
 
 def _read_scores(scored: Mapping[str, Scores]) -> dict[str, Tensor]:
@@ -703,13 +543,3 @@ def _raise(error: Exception) -> dict[str, Any]:
 
 def _name_metric(metric: Any) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(metric).__name__).lower()
-
-
-def describe_failure(error: BaseException) -> Row:
-    """Return the row of an item that could not be read or explained."""
-    if isinstance(error, BadRowsError):
-        message = next(iter(error.problems.values()))  # the remedy is the same for all
-    else:
-        message = " ".join(str(error).split()) if isinstance(error, IG2Error) else reason(error)
-    message = message.removeprefix("row 1, ")  # of a table: it was read alone, and has an id
-    return {"error": message, "error_kind": type(error).__name__}

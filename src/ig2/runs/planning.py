@@ -22,7 +22,8 @@ from ig2.modalities.modality import TENSORS, Values, find
 from ig2.modalities.samples import Sample
 from ig2.model import Model, as_model
 from ig2.question import Question
-from ig2.runs.plan import COLUMNS, Plan, Saving, describe_failure
+from ig2.runs.plan import COLUMNS, Plan, Saving
+from ig2.runs.rows import describe_failure
 from ig2.runs.sources import Source, find_source
 from ig2.targets import Class, as_target
 
