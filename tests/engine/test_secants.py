@@ -611,6 +611,22 @@ class Cumulated(nn.Module):
         return z.logcumsumexp(dim=1)
 
 
+class Written(nn.Module):
+    """Writes into a part of what the network has itself."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        written = z.clone()
+        written[:, :1] = z[:, :1].tanh()
+        return written
+
+
+def test_what_has_no_secant_is_named_beside_what_is_written_into_a_slice():
+    net = nn.Sequential(Written(), spread_weights(nn.Linear(4, 4)), Cumulated(), spread_weights(nn.Linear(4, 2)))
+    x, references = randn(3, 4) + 1, randn(2, 4, seed=1) - 1
+    with pytest.warns(ig2.IG2Warning, match="without a secant: logcumsumexp"):
+        ig2.DeepSHAP()(net, x, 0, references)
+
+
 def test_networks_that_cannot_be_followed_are_refused():
     def turns(x: Tensor) -> Tensor:
         return (x.relu() if x.sum() > 0 else x.tanh()).sum(dim=1)

@@ -21,7 +21,8 @@ class Operation:
         if func is torch.einsum and isinstance(args[1], (list, tuple)):
             args = (args[0], *args[1])
         self.func, self.args, self.kwargs = func, args, kwargs
-        self.in_place = bool(kwargs.get("inplace")) or (name.endswith("_") and not name.endswith("__"))
+        named = name.endswith("_") and not name.endswith("__")
+        self.in_place = bool(kwargs.get("inplace")) or named or name == "__setitem__"
         self.tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor)]
         # what depends on the input: parameters do not require a gradient here, so nothing else does
         self.variables = list({id(tensor): tensor for tensor in self.tensors if tensor.requires_grad}.values())
