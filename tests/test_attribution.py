@@ -210,6 +210,14 @@ def test_rounding_is_not_held_against_an_attribution():
     assert by_hand([[0.0, 0.0]], output, output * (1 + 1e-5)).verdict.startswith("does NOT")
 
 
+@pytest.mark.parametrize("ends", [(1000.0, 0.0), (0.0, 1000.0), (500.0, -500.0)])
+def test_the_rounding_is_that_of_both_outputs(ends: tuple[float, float]):
+    output, baseline = torch.tensor([ends[0]]), torch.tensor([ends[1]])
+    change = output - baseline  # of 1000 in float32, whose rounding is a little below 1e-3
+    within, beyond = (by_hand((change * (1 + share))[:, None], output, baseline).relative_residual for share in (5e-7, 2e-6))
+    assert float(within) == 0.0 and float(beyond) == pytest.approx(2e-6, rel=0.05)
+
+
 def test_the_repr_is_readable():
     assert repr(by_hand([[1.0, 2.0], [3.0, 4.0]], [4.0, 0.5], [1.0, -6.5])) == (
         "Attribution of 2 explicands by Hand\n"

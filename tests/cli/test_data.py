@@ -202,3 +202,13 @@ def test_explain_offers_the_photos_that_can_be_fetched(ig2, monkeypatch):
     assert re.search(r"'Egyptian cat', run ig2 data fetch imagenet-photos once \(\d+ photos, \d+ MB\)", line)
     alone = ig2("explain", photo, "-m", "mine:cats", "--method", "gradient")
     assert alone.code == 0 and alone.err == ""
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c", "d"], ["a", "tench", "c", "d"], ["a", "tench", "c", "tabby"]])
+def test_photos_are_the_pools_where_the_model_knows_several_of_its_classes(ig2, monkeypatch, names):
+    monkeypatch.setenv("IG2_CACHE", "cache")
+    ig2.module(CATS.replace('["tabby", "lynx", "tench", "Egyptian cat"]', repr(names)))
+    said = ig2("explain", ig2.photo(), "-m", "mine:cats", "--against", "others", "--steps", 2)
+    assert said.code == 0, said.err
+    origin = "photos that come with packages" if "tabby" in names else "the samples of Colours"
+    assert re.search(rf"references +\d+ from {origin} \(", said.out), said.out

@@ -96,6 +96,29 @@ def test_an_output_folder_holds_one_run_and_what_is_not_of_a_run_stays(small, ig
     assert summary(Path("out"))["files"] == ["ig2.safetensors", "report.html", "store", "summary.json", "third.png"]
 
 
+def test_folders_of_an_earlier_run_are_replaced_or_removed_and_no_others(tmp_path):
+    def write(folder, *names):
+        with files.draft_folder(folder) as draft:
+            for name in names:
+                (draft / name).parent.mkdir(parents=True, exist_ok=True)
+                (draft / name).write_text("by a run")
+            listed = sorted({Path(name).parts[0] for name in names} | {files.SUMMARY})
+            (draft / files.SUMMARY).write_text(json.dumps({"made_by": "ig2 1", "files": [*listed, "mine"]}))
+
+    write(tmp_path, "pictures/deep/a.png", "report-files/deep/a.html", "store/old", "alone.png")
+    for name in ("mine/a.png", "theirs/a.png"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("my own")
+        os.utime(tmp_path / name, (0, 0))  # older than the run
+    (tmp_path / "report-files/deep/later.html").write_text("changed after the run")
+    os.utime(tmp_path / "report-files/deep/later.html", (2e9, 2e9))
+    write(tmp_path, "store/new", "report.html")
+    found = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
+    kept = ["mine/a.png", "report-files/deep/a.html", "report-files/deep/later.html"]
+    assert found == [*kept, "report.html", "store/new", "summary.json", "theirs/a.png"]
+    assert not (tmp_path / "pictures").exists()
+
+
 def test_a_file_of_the_users_is_never_replaced(small, ig2):
     photo = ig2.photo()
     before = photo.read_bytes()

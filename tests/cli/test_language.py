@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,14 @@ def test_a_prompt_against_its_pair(ig2: Any, folder: str) -> None:
 
 
 @pytest.mark.parametrize("chat", [False, True])
-def test_the_pair_is_said_as_the_prompt_is(ig2: Any, folder: str, chat: bool) -> None:
-    prompts = ("In Germany people speak", "In France people speak")
+def test_the_pair_is_said_as_the_prompt_is(ig2: Any, folder: str, tmp_path: Path, chat: bool) -> None:
+    shutil.copytree(folder, tmp_path / "model")
+    folder = str(tmp_path / "model")
+    tokenizer = make_tokenizer()
+    # a blank before the content makes another token of its first word, so that a chat has other scores than a text
+    tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}{% endfor %}"
+    tokenizer.save_pretrained(folder)
+    prompts = ("In Germany people speak", "France people speak")
     asked = ("--prompt", prompts[0], "--rather-than", prompts[1], "--target", " Italian", "--against", " Rome")
     said = ig2("explain", "--lm", folder, *asked, *(["--chat"] if chat else []))
     assert said.code == 0, said.err

@@ -121,6 +121,31 @@ def test_a_copy_is_made_once(monkeypatch: pytest.MonkeyPatch):
     assert sorted(made) == ["find_representation", "prepare"]
 
 
+@pytest.mark.parametrize(
+    ("method", "copies"),
+    [
+        (ig2.IG2(2), 1),
+        (ig2.IntegratedGradients(2), 1),
+        (ig2.Pooled(ig2.IntegratedGradients(2), torch.arange(64).view(8, 8)), 1),
+        (ig2.Gradient(), 0),
+        (ig2.DeepSHAP(), 0),
+        (ig2.Strata(["1"]), 0),
+        (ig2.GradCAM("1"), 0),
+        (ig2.LayerCAM("1"), 0),
+        (ig2.LA(1), 0),
+        (ig2.NoiseGrad(ig2.Gradient(), 2), 0),
+        (ig2.Pooled(ig2.DeepSHAP(), torch.arange(64).view(8, 8)), 0),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_a_copy_is_made_for_methods_whose_gradients_it_gives(method: ig2.Method, copies: int, monkeypatch: pytest.MonkeyPatch):
+    made: list[Any] = []
+    original = sessions.prepare
+    monkeypatch.setattr(sessions, "prepare", lambda *args: (made.append(args), original(*args))[1])
+    method(ig2.wrap(build()), X, target=0, **({"references": REFERENCES} if method.needs_references else {}))
+    assert len(made) == copies
+
+
 def test_a_point_takes_the_memory_of_its_own_size():
     net = nn.Sequential(nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
     sizes = {}

@@ -16,6 +16,7 @@ import ig2
 import replicas
 from ig2 import paths, rules
 from ig2.rules import Needs, Rule, Segments
+from ig2.task import open_task
 from networks import Record, data, randn, refuses, relu_cnn, seeded, small_mlp, spread_weights, tanh_mlp
 
 # -- against a replica -----------------------------------------------------------------------------------------------------
@@ -661,6 +662,17 @@ def test_what_a_call_takes_is_counted():
     assert count_evaluations(paths.GradPath(5), rules.secant, 5) == 21
     cost = ig2.PathMethod(paths.Straight(5), rule=rules.secant).estimate(small_mlp(), data(2, 4), data(3, 4))
     assert cost.seconds > 0
+
+
+def test_what_a_session_returns_keeps_no_graph():
+    net, x, far = relu_cnn(), randn(2, 2, 8, 8), randn(2, 2, 8, 8, seed=1)
+    with open_task(ig2.wrap(net), x, [0, 1], label="secants") as task:
+        session, rows = task.session, task.rows
+        returned = [*session.find_secants(x, far, rows, task.target)]
+        contributions, far_output = session.find_contributions(x, far, rows, task.target, [session.find_places("0")[0]])
+        at = session.evaluate(x, rows, task.target)
+        returned += [*contributions, far_output, at.output, at.gradient, session.scores(x, rows)]
+        assert [tensor.grad_fn for tensor in returned] == [None] * len(returned)
 
 
 def test_vertices_of_replicas_are_segments():

@@ -47,6 +47,20 @@ def small(tmp_path):
     return Collection([tiny(tmp_path / "store", ["a", "b", "c"], [1.0, 2.0, 3.0])])
 
 
+def test_progress_counts_the_items_that_are_written(tmp_path):
+    names = [f"item {i:02}" for i in range(20)]
+    collection = Collection([tiny(tmp_path / "store", names, [float(i) for i in range(20)])])
+    seen = []
+
+    def watch(done, of):
+        (draft,) = (path for path in tmp_path.rglob("items") if path.is_dir())
+        assert len(list(draft.iterdir())) == done
+        seen.append((done, of))
+
+    export_site(collection, tmp_path / "site", progress=watch)
+    assert seen == [(8, 20), (16, 20), (20, 20)]
+
+
 def test_a_site_is_written_completely_and_replaces_an_earlier_one_alone(small, tmp_path):
     site = tmp_path / "deep" / "site"
     assert export_site(small, site) == 3

@@ -247,6 +247,21 @@ def test_several_people_are_served_in_turn_and_told_so(slow):
 
 
 @pytest.mark.slow
+def test_questions_without_a_name_do_not_replace_each_other(slow):
+    address, whatif, question = slow
+    Slow.seconds = 0.005
+    first = Stream(address, question, "")
+    first.events("prediction")
+    second = Stream(address, {**question, "explain": False}, "")
+    assert second.events()[-1]["event"] == "end"
+    (job,) = whatif.queue.jobs
+    assert not job.is_cancelled.is_set()
+    for stream in (first, second):
+        stream.close()
+    wait_for(lambda: not whatif.queue.jobs)
+
+
+@pytest.mark.slow
 def test_too_many_who_wait_are_told(slow):
     address, whatif, question = slow
     Slow.seconds, whatif.queue.most = 0.005, 2

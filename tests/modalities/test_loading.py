@@ -22,7 +22,7 @@ from ig2._utils import training
 from ig2.errors import InputError, MissingExtraError
 from ig2.modalities.loading import load_network, load_subject
 from ig2.modalities.modality import find
-from networks import refuses
+from networks import refuses, seeded
 
 SOURCE = """
 import torch
@@ -210,6 +210,23 @@ def test_a_network_says_nothing_about_words_or_columns(here: Path) -> None:
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 1.0), (10.0, 255.0)])
+@pytest.mark.parametrize("settings", [{}, {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.5, 2.0]}, {"mean": [0.3], "std": [0.5]}])
+def test_a_network_gets_values_in_its_own_range_and_normalisation(
+    bounds: tuple[float, float], settings: dict[str, list[float]]
+) -> None:
+    net = seeded(lambda: nn.Sequential(nn.Conv2d(3, 4, 1), nn.Tanh(), nn.Flatten(), nn.Linear(16, 3)), 0).float().eval()
+    x = torch.rand(2, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    mine, said = find("image").wrap(net, "mine", {"bounds": bounds, "size": (2, 2), **settings})
+    low, high = bounds
+    mean, std = (torch.tensor(settings.get(part, [usual])).view(-1, 1, 1) for part, usual in (("mean", 0.0), ("std", 1.0)))
+    with torch.no_grad():
+        expected = net((low + x * (high - low) - mean) / std)
+    found = torch.stack([ig2.Gradient()(mine.model, x, target=target).output for target in range(3)], dim=1)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert f"values from {low:g} to {high:g}" in said and ("no normalisation" in said) == (not settings)
 
 
 def test_torch_export_and_torchscript_are_explained(exported: Path, scripted: Path) -> None:

@@ -136,6 +136,18 @@ def test_pictures_keep_the_range_of_images_and_stretch_other_data() -> None:
     np.testing.assert_allclose(picture(dim - 1), [[0, 1]])
     np.testing.assert_allclose(picture(dim - 1, bounds=(-1, 1)), [[0.1, 0.2]])
     np.testing.assert_allclose(picture(torch.full((1, 2, 3), -4.0)), np.zeros((2, 3)))
+    for low, high in [(0.5, 1.5), (0.0, 2.0), (0.0, 100.0), (0.0, 128.0), (10.0, 256.0)]:  # neither to 1 nor to 255
+        np.testing.assert_allclose(picture(torch.tensor([[[low, (low + high) / 2, high]]])), [[0, 0.5, 1]])
+
+
+def test_the_method_is_named_once_above_the_maps() -> None:
+    titles = ["cat", "dog", "owl"]
+    result = made(sample(3, 4, 4), method="Gradient")
+    figure = plots.heat_map(result, titles=titles)
+    heads = [axes.get_title() for axes in figure.axes if axes.get_label() != "<colorbar>"]
+    assert heads == ["cat", "Gradient", "dog", "", "owl", ""]
+    alone = plots.heat_map(result, titles=titles, explicand=False, overlay=0.8)
+    assert [axes.get_title() for axes in alone.axes if axes.get_label() != "<colorbar>"] == titles
 
 
 def test_more_explicands_than_asked_for_are_left_out_and_counted() -> None:

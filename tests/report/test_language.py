@@ -57,6 +57,19 @@ def test_a_generation_is_crossed_and_its_spans_add_up(model):
         render(Content("Why", "", (content.inputs[0], other.inputs[0]), is_crossed=True))
 
 
+@pytest.mark.parametrize("prompt", [PROMPT, "In France people speak"])
+@pytest.mark.parametrize("per_reference", [False, True])
+@pytest.mark.parametrize("method", [None, ig2.InputXGradient()])
+def test_references_have_spans_where_there_are_both(model, prompt, per_reference, method):
+    explanation = model.explain(prompt, " Italian", method=method, per_reference=per_reference and method is None)
+    (view,) = build_language("Why", explanation).inputs
+    (shown,) = view.methods
+    spans = {"sentence 1", "sentence 2"} if prompt == PROMPT else set()
+    assert shown.spans.keys() == explanation.span_scores.keys() == spans
+    assert (len(shown.references) > 0) == (method is None)
+    assert all(reference.spans.keys() == (spans if per_reference else set()) for reference in shown.references)
+
+
 @pytest.mark.parametrize("method", [ig2.KernelSHAP(), ig2.InputXGradient()])
 def test_methods_without_paths(model, method):
     render(build_language("Why", model.explain("In Germany people speak", " Italian and French", asking=EACH, method=method)))

@@ -41,6 +41,7 @@ from ig2.runs.manifest import _fingerprint_weights
 from ig2.runs.planning import check_saving, make_plan
 from ig2.runs.sources import find_source, group_items
 from networks import Record, data, refuses, seeded
+from whatifs import make_patients
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
 
@@ -632,6 +633,33 @@ def test_images_are_pooled_alike_alone_and_together(groups: Any, monkeypatch: py
         expected = torch.zeros(int(label.max()) + 1, dtype=torch.float64).index_add(0, label, plane)
         np.testing.assert_allclose(pooled[i], expected, rtol=1e-6, atol=1e-12)
         assert pool(slice(i, i + 1)) == [pooled[i]]
+
+
+@pytest.mark.parametrize("shapes", [[(6, 8), (10, 8), (6, 12)], [(3, 6, 8), (3, 10, 8), (3, 6, 12)]])
+def test_each_size_of_images_in_a_run_has_its_own_fields(shapes: list[tuple[int, ...]], tmp_path: Path) -> None:
+    class Squares(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.stack([x.square().flatten(1).sum(dim=1), x.flatten(1).sum(dim=1)], dim=1)
+
+    samples = [data(*shapes[i % 3], seed=i).float() for i in range(6)]
+    kept = {"saving": ig2.Saving(values=ig2.Grid(2, 2)), "reading": ig2.Reading(batch=1)}
+    store = ig2.run(samples, Squares(), ig2.InputXGradient(), tmp_path, question=ig2.Question(0), **kept)
+    for row, sample in zip(store, samples, strict=True):
+        plane = (2 * sample.square()).reshape(-1, *sample.shape[-2:]).sum(dim=0)
+        quarters = [part.sum() for half in plane.tensor_split(2, dim=0) for part in half.tensor_split(2, dim=1)]
+        np.testing.assert_allclose(row["values"].ravel(), quarters, rtol=1e-5)
+
+
+def test_the_columns_with_ids_and_classes_are_those_named(tmp_path: Path) -> None:
+    subject, frame = make_patients()
+    frame = frame.head(4).assign(key=list("wxyz"), truth=["ill", "well", "well", "ill"])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    named = {"key": list("wxyz"), "truth": [1, 0, 0, 1]}  # classes by their numbers
+    for options in ({"id": "key"}, {"label": "truth"}, {"id": "key", "label": "truth"}):
+        out = tmp_path / "-".join(options)
+        store = ig2.run(str(tmp_path / "rows.csv"), subject, ig2.Gradient(), out, reading=ig2.Reading(**options))
+        for column, name in options.items():
+            assert [row[column] for row in store] == named[name]
 
 
 def test_a_field_that_is_not_finite_leaves_the_others_as_they_are() -> None:

@@ -78,3 +78,24 @@ def test_what_holds_itself_has_an_end() -> None:
     loop: list[Any] = [1]
     loop.append(loop)
     assert fingerprint(loop) == [1, "itself"]
+
+
+def typed(text: str, number: int = 1) -> type:
+    """A class as it is typed into a notebook, whose source is in no file."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text, f"<cell {number}>", "exec"), names)
+    return names["Typed"]  # type: ignore[no-any-return]
+
+
+CELL = "class Typed:\n    scale = 2.0\n    kind = 'soft'\n    def run(self, x):\n        return self.scale * x\n"
+
+
+@pytest.mark.parametrize("edit", [("2.0", "3.0"), ("'soft'", "'hard'"), ("* x", "+ x"), ("    kind = 'soft'\n", "")])
+def test_a_class_of_a_notebook_is_known_by_its_code_and_constants(edit: tuple[str, str]) -> None:
+    before = fingerprint(typed(CELL))
+    assert fingerprint(typed(CELL)) == before != fingerprint(typed(CELL.replace(*edit)))
+
+
+@pytest.mark.parametrize("edit", [("class", "\n\nclass"), ("    scale", "    '''Says more.'''\n    scale")])
+def test_what_is_said_of_a_class_of_a_notebook_and_where_it_stands_is_not_part_of_it(edit: tuple[str, str]) -> None:
+    assert fingerprint(typed(CELL)) == fingerprint(typed(CELL.replace(*edit)))

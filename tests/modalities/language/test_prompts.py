@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -100,6 +101,38 @@ def test_a_tokenizer_without_offsets(tokenizer: Any) -> None:
     assert prompt.word == (0, 0, 0, 1, 1, 1, -1)
     assert len(read_prompt(slow, "Hi you", continues=True)) == 6  # the end mark is dropped where the model goes on
     assert read_prompt(slow, "é").words == ("é",)  # two bytes, neither of which is a piece of the text
+
+
+class Pieces:
+    """A tokenizer without offsets that drops some signs of a text, as those with normalisation do."""
+
+    is_fast, all_special_ids, unk_token_id, eos_token_id = False, [0], None, 0
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern, self.pieces = pattern, [""]
+
+    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+        self.pieces += re.findall(self.pattern, text)
+        return {"input_ids": [*range(1, len(self.pieces)), 0]}
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(self.pieces[index] for index in ids)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "offsets"),
+    [
+        (r"\w", ((0, 1), (1, 2), (2, 5), (5, 6), (6, 6))),  # blanks stand before the next token, and are no text
+        (r"[A-Z]|\w+", ((0, 1), (1, 2), (2, 6), (6, 6))),
+        (r"[a-z]", ()),  # "H" has no token, so that a later letter may be another token's
+        (r"[A-Z]|yo", ()),
+    ],
+)
+def test_tokens_are_located_unless_text_is_passed_over(pattern: str, offsets: tuple[tuple[int, int], ...]) -> None:
+    prompt = read_prompt(Pieces(pattern), "Hi  yo")
+    assert prompt.offsets == offsets
+    if not offsets:
+        assert prompt.words == tuple(re.findall(pattern, "Hi  yo"))
 
 
 def test_two_texts_are_spans_and_never_share_a_word(load: Callable[..., Any]) -> None:
