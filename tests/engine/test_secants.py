@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import ig2
 import replicas
@@ -621,8 +622,25 @@ class Written(nn.Module):
         return written
 
 
-def test_what_has_no_secant_is_named_beside_what_is_written_into_a_slice():
-    net = nn.Sequential(Written(), spread_weights(nn.Linear(4, 4)), Cumulated(), spread_weights(nn.Linear(4, 2)))
+class Twice(nn.Module):
+    """Layers that are computed again in the backward pass."""
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, z: Tensor) -> Tensor:
+        return checkpoint(self.layers, z, use_reentrant=False)
+
+
+CONVOLVED = nn.Sequential(
+    nn.Unflatten(1, (1, 4)), nn.BatchNorm1d(1), nn.Conv1d(1, 1, 3, padding=1, padding_mode="reflect"), nn.Flatten()
+)
+
+
+@pytest.mark.parametrize("layer", [Written(), Twice(spread_weights(CONVOLVED).eval())])
+def test_what_has_no_secant_is_named_beside_what_is_written_or_computed_twice(layer: nn.Module):
+    net = nn.Sequential(layer, spread_weights(nn.Linear(4, 4)), Cumulated(), spread_weights(nn.Linear(4, 2)))
     x, references = randn(3, 4) + 1, randn(2, 4, seed=1) - 1
     with pytest.warns(ig2.IG2Warning, match="without a secant: logcumsumexp"):
         ig2.DeepSHAP()(net, x, 0, references)

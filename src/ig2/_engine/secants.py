@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointError
 
@@ -304,7 +305,9 @@ class _Examining(_Noting):
             raise _other_operations(call.name)
         leaves = [variable.detach().clone().requires_grad_() for variable in call.variables]
         fresh = call.at(leaves)
-        results = _list_numbers(fresh.result() if rule is None else rule(fresh, recorded))
+        # saved as they are: a network that computes layers twice would count them among its own
+        with saved_tensors_hooks(_keep, _keep):
+            results = _list_numbers(fresh.result() if rule is None else rule(fresh, recorded))
         for result, far_result in zip(results, far_results, strict=True):
             change = (result - far_result).detach().double().nan_to_num(0.0, 0.0, 0.0)
             if not change.any() and all(torch.equal(leaf, far) for leaf, far in zip(leaves, recorded, strict=False)):
@@ -326,6 +329,10 @@ class _Examining(_Noting):
                 self.misses[call.name] += 1
                 break
         return call.result()
+
+
+def _keep(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _list_numbers(result: Any) -> list[Tensor]:
