@@ -32,8 +32,8 @@ BOARD = Path("bench/leaderboard")
 DOCS = Path("docs")
 HOW = (
     "How it is made, and how to add a method of your own: [the leaderboard](benchmarks.md#the-leaderboard). On pets, "
-    "imagenet-val, celeba, wafer and mnist the rows of LayerCAM and HiResCAM, and but for pets those of Grad-CAM, are of maps "
-    "read before the activation, and those of AGI of the logit: as these methods were until they followed their papers."
+    "imagenet-val, celeba, wafer and mnist the rows of HiResCAM, and but for pets those of Grad-CAM and LayerCAM, are of "
+    "maps read before the activation, and those of AGI of the logit: as these methods were until they followed their papers."
 )
 OURS = "IG² ("  # how the rows of IG² begin
 
