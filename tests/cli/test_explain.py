@@ -324,6 +324,14 @@ def test_references_of_text_and_of_tables_are_files(ig2):
     assert "no references can be chosen" in refusal and "may be the text" in refusal
 
 
+def test_texts_that_come_again_or_are_not_utf_8_are_told_apart(ig2):
+    texts = ("Why?", "Why? (2)", "Why?", "Where is \udcff?")
+    said = ig2("explain", *(part for text in texts for part in ("--text", text)), "--method", "gradient")
+    assert said.code == 0
+    names = [entry["name"] for entry in summary(Path("ig2-out"))["inputs"]]
+    assert names[:3] == ["Why?", "Why? (2)", "Why? (3)"] and len({*names}) == 4
+
+
 def test_a_strategy_of_references_is_a_line_and_the_store_is_known_by_its_output(ig2):
     ig2.module()
     said = ig2("explain", ig2.photo(), "-m", "mine:small", "--references", "zeros", "--steps", 2)

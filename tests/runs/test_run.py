@@ -33,7 +33,7 @@ from ig2._utils.suggestions import ChoiceError
 from ig2.errors import InputError
 from ig2.explorer import Collection
 from ig2.groups import Groups
-from ig2.runs import Store, execution, pooling
+from ig2.runs import Store, execution, planning, pooling
 from ig2.runs import plan as plans
 from ig2.runs import rows as rows_of
 from ig2.runs.files import lock_store
@@ -448,6 +448,8 @@ def test_arguments_that_do_not_fit(
     refuses(InputError, "metrics", saving(metrics=["insertion"]))
     few, many = ig2.metrics.Insertion(thresholds=4), ig2.metrics.Insertion(thresholds=8)
     refuses(InputError, "two metrics would be named 'insertion'", saving(metrics=[few, many]))
+    deletion = ig2.metrics.Deletion(thresholds=4)
+    refuses(InputError, "two metrics would be named 'insertion'", saving(metrics=[few, many, deletion]))
     for name in ("id", "output", "values", "gradcf", 3):
         refuses(InputError, f"a metric would be named {name!r}", saving(metrics={name: few}))
     refuses(InputError, "tensors", run(photos, ig2.wrap(net)))
@@ -456,6 +458,19 @@ def test_arguments_that_do_not_fit(
     refuses(InputError, "strategy", run(data(3, 5), net, ig2.ExpectedIG(2), question=ig2.Question(references=photos)))
     refuses(InputError, "no items", run(torch.zeros(0, 5), net))
     assert not (tmp_path / "store" / "manifest.json").exists() or not ig2.open(tmp_path / "store").files
+
+
+@pytest.mark.parametrize("total", [3, 10, 15, 19, 27])
+def test_references_are_evenly_spaced_items_of_a_source(total: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "POOL", 10)
+    rows = "".join(f"{20 + number},a\n" for number in range(total))
+    (tmp_path / "rows.csv").write_text(f"age,town\n{rows}")
+    pool, skipped, there = planning.read_pool(table_subject(), tmp_path / "rows.csv")
+    assert pool.cells is not None
+    numbers = [int(age) - 19 for age, _ in pool.cells]
+    gaps = np.diff([*numbers, total + 1])
+    assert (len(pool), skipped, there, numbers[0]) == (min(10, total), {}, total, 1)
+    assert gaps.max() - gaps.min() <= 1
 
 
 def test_two_items_of_one_id_are_refused(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from ig2.report import write as write_report
 from ig2.report.content import Index, IndexEntry
 from ig2.report.page import render_index
 from ig2.runs.execution import run_plan
-from ig2.runs.files import LOCK, MANIFEST, find_differences, lock_store, read_manifest
+from ig2.runs.files import LOCK, MANIFEST, clean_text, find_differences, lock_store, read_manifest
 from ig2.runs.manifest import make_fingerprint
 from ig2.runs.plan import Plan, Saving
 from ig2.runs.planning import is_source, read_pool
@@ -261,13 +261,16 @@ def check_fit(inputs: SampleList) -> None:
 
 
 def tell_apart(names: Sequence[str]) -> list[str]:
-    """Return names of which none is another's: a sentence that comes again has its number behind it."""
-    seen: dict[str, int] = {}
-    labels = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        labels.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return labels
+    """Return names as a store has them, of which none is another's: a sentence that comes again has
+    its number behind it."""
+    labels, seen = dict[str, None](), dict[str, int]()
+    for name in map(clean_text, names):
+        label = name
+        while label in labels:
+            seen[name] = seen.get(name, 1) + 1
+            label = f"{name} ({seen[name]})"
+        labels[label] = None
+    return list(labels)
 
 
 def _describe(value: Any) -> Any:

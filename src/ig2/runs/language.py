@@ -21,7 +21,7 @@ from ig2.model import Preparation, wrap
 from ig2.question import COUNT, Question
 from ig2.runs.plan import Finish, Plan, Saving, list_own_columns
 from ig2.runs.rows import REFERENCE_VALUES, Row
-from ig2.runs.sources import Source, find_source
+from ig2.runs.sources import Source, find_source, space_evenly
 
 QUESTION_COLUMNS = ("target", "against", "rather_than")  # columns of a row that say what is asked of its prompt
 PROMPT = "prompt"
@@ -161,6 +161,5 @@ def _read_prompts(references: Any, column: str | None, count: int) -> list[Any]:
     items = list(source)
     if not items:
         raise InputError(f"the references have no items: {describe(source.describe())}")
-    count = min(count, len(items))
-    chosen = [items[len(items) * number // count] for number in range(count)]
+    chosen = [items[place] for place in space_evenly(len(items), count)]
     return [TEXTS.extract(source.load(item.content), column) for item in chosen]

@@ -102,10 +102,10 @@ class Saving:
 
     @property
     def scored(self) -> dict[str, Metric]:
-        """The metrics by name, by default that of their class: "insertion", "max_sensitivity"."""
+        """The metrics by the names of their columns."""
         if isinstance(self.metrics, Mapping):
             return dict(self.metrics)
-        return {_name_metric(metric): metric for metric in self.metrics}
+        return {name_metric(metric): metric for metric in self.metrics}
 
 
 class Showing:
@@ -541,5 +541,6 @@ def _raise(error: Exception) -> dict[str, Any]:
     raise error
 
 
-def _name_metric(metric: Any) -> str:
+def name_metric(metric: Any) -> str:
+    """Return the name of a metric's column, that of its class: "insertion", "max_sensitivity"."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(metric).__name__).lower()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
@@ -22,9 +21,9 @@ from ig2.modalities.modality import TENSORS, Values, find
 from ig2.modalities.samples import Sample
 from ig2.model import Model, as_model
 from ig2.question import Question
-from ig2.runs.plan import COLUMNS, Plan, Saving
+from ig2.runs.plan import COLUMNS, Plan, Saving, name_metric
 from ig2.runs.rows import describe_failure
-from ig2.runs.sources import Source, find_source
+from ig2.runs.sources import Source, find_source, space_evenly
 from ig2.targets import Class, as_target
 
 POOL = 200  # items of a pool that references are chosen from
@@ -133,8 +132,10 @@ def check_saving(saving: Saving, subject: Subject | None) -> Saving:
         if metric.truth is not None and not metric.truth_optional:
             raise InputError(f"{name} compares with a truth, which a run has not: score the store instead")
     if len(scored) < len(metrics):
+        names = [name_metric(metric) for metric in metrics]
+        twin = next(name for name in names if names.count(name) > 1)
         raise InputError(
-            f"two metrics would be named {list(scored)[-1]!r}, and each needs a name of its own: name them, for example "
+            f"two metrics would be named {twin!r}, and each needs a name of its own: name them, for example "
             "metrics={'insertion_10': …}"
         )
     return replace(saving, values=values, metrics=scored)
@@ -162,10 +163,10 @@ def read_pool(subject: Subject, references: Any, column: str | None = None) -> t
     source, skipped = find_source(references), dict[str, str]()
     check_kind(subject, source)
     total = sum(1 for _ in source.ids())
-    samples = list[Sample]()
-    for item in itertools.islice(source, 0, None, max(1, total // POOL)):
-        if len(samples) == POOL:
-            break
+    chosen, samples = {*space_evenly(total, POOL)}, list[Sample]()
+    for number, item in enumerate(source):
+        if number not in chosen:
+            continue
         try:
             content = subject.modality.extract(source.load(item.content), column)
         except Exception as error:  # as any item's

@@ -323,6 +323,16 @@ def _begin_with(first: str, names: Iterable[str]) -> tuple[str, ...]:
 # -- by name -----------------------------------------------------------------------------------------------------------
 
 
+def space_evenly(total: int, count: int) -> list[int]:
+    """Return the places of at most so many items, evenly spaced.
+
+    >>> space_evenly(10, 4)
+    [0, 2, 5, 7]
+    """
+    count = min(count, total)
+    return [total * number // count for number in range(count)]
+
+
 def find_source(
     place: Any, *, id: str | None = None, label: str | None = None, skip: Path | None = None, name: str | None = None
 ) -> Source:
